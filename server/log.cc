@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/printable.h"
 
 namespace pagoda::server {
 namespace {
@@ -42,6 +43,8 @@ void Log(LogLevel level, std::string_view message) {
   if (level < minimum_level.load(std::memory_order_relaxed)) return;
   std::string text(message);
   std::replace(text.begin(), text.end(), '\n', ' ');
+  // Here, so that no caller can forget it: names and errors in messages come from other processes.
+  text = Printable(text);
   const std::string line =
       absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
                    LevelName(level), " ", text, "\n");

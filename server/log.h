@@ -13,7 +13,8 @@ enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 void SetLogLevel(LogLevel level);
 
 // Writes "2026-01-31T12:34:56.789Z info message". Line breaks in the message become blanks, because
-// one line is one event. Thread-safe; lines of different threads do not mix.
+// one line is one event; Printable escapes everything else that a terminal obeys. Thread-safe;
+// lines of different threads do not mix.
 void Log(LogLevel level, std::string_view message);
 
 // From now on gRPC's errors are logged here as warnings. Its other messages are dropped.

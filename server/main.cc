@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/printable.h"
 #include "base/thread.h"
 #include "engine/gpu_self_test.h"
 #include "engine/structured/grammar_process.h"
@@ -65,7 +66,7 @@ absl::Status PrepareForcedExit(const sigset_t& signals, absl::Notification* drai
 }
 
 int Fail(const absl::Status& status) {
-  std::cerr << "pagodad: " << std::string(status.message()) << "\n";
+  std::cerr << "pagodad: " << Printable(std::string(status.message())) << "\n";
   return EXIT_FAILURE;
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/time/time.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace pagoda {
@@ -42,7 +43,9 @@ google::rpc::Status ToProtoStatus(const absl::Status& status, const ErrorMetadat
   google::rpc::Status proto;
   // The codes of Abseil, google.rpc and gRPC are the same numbers.
   proto.set_code(static_cast<int>(status.code()));
-  proto.set_message(std::string(status.message()));
+  // Messages show names and errors of other processes. Both ends make them printable, because a
+  // client can be told by another server.
+  proto.set_message(Printable(std::string(status.message())));
   google::rpc::ErrorInfo info;
   info.set_reason(ReasonText(status));
   info.set_domain(kErrorDomain);
@@ -60,16 +63,17 @@ google::rpc::Status ToProtoStatus(const absl::Status& status, const ErrorMetadat
 absl::Status StatusFromProto(const google::rpc::Status& proto) {
   if (const std::optional<google::rpc::ErrorInfo> info = FindErrorInfo(proto)) {
     const Reason reason = ReasonFromName(info->reason());
-    if (reason != Reason::kNone) return MakeError(reason, proto.message());
+    if (reason != Reason::kNone) return MakeError(reason, Printable(proto.message()));
   }
   // The codes of gRPC and Abseil are the same numbers.
-  return absl::Status(static_cast<absl::StatusCode>(proto.code()), proto.message());
+  return absl::Status(static_cast<absl::StatusCode>(proto.code()), Printable(proto.message()));
 }
 
 grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorMetadata& metadata) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      ToProtoStatus(status, metadata).SerializeAsString());
+  const google::rpc::Status proto = ToProtoStatus(status, metadata);
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), proto.message(),
+                      proto.SerializeAsString());
 }
 
 absl::Status StatusFromGrpc(const grpc::Status& status) {

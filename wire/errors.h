@@ -25,8 +25,8 @@ using ErrorMetadata = std::map<std::string, std::string>;
 
 // For the error of one operation in a batch. REQUIRES: `status` is an error.
 google::rpc::Status ToProtoStatus(const absl::Status& status, const ErrorMetadata& metadata = {});
-// A status whose ErrorInfo names a known reason becomes MakeError(reason, message). Any other
-// status keeps its code and message, and has no reason.
+// Messages are Printable in both directions. A status whose ErrorInfo names a known reason becomes
+// MakeError(reason, message). Any other status keeps its code and message, and has no reason.
 absl::Status StatusFromProto(const google::rpc::Status& proto);
 
 // For the end of a call. The details are in grpc-status-details-bin. OK stays OK.

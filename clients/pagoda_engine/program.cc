@@ -32,6 +32,7 @@
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
 #include "clients/pagodactl/number_check.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/tokens.h"
 
 namespace pagoda {
@@ -280,27 +281,27 @@ absl::StatusOr<GenerateRequest> SingleRequest(const ProgramOptions& options,
 
 void PrintTable(const Generated& generated) {
   const GenerateReport& report = generated.report;
-  absl::PrintF("%s\n\n", absl::StrJoin(generated.tokens.front(), " "));
-  absl::PrintF("prompt               %s, %s reused from the cache (%s)\n",
-               FormatCounted(report.prompt_tokens, "token"), FormatCount(report.reused_tokens),
-               FormatShare(Share(report.reused_tokens, report.prompt_tokens)));
+  Print("%s\n\n", absl::StrJoin(generated.tokens.front(), " "));
+  Print("prompt               %s, %s reused from the cache (%s)\n",
+        FormatCounted(report.prompt_tokens, "token"), FormatCount(report.reused_tokens),
+        FormatShare(Share(report.reused_tokens, report.prompt_tokens)));
   if (report.reused_secondary_tokens > 0) {
-    absl::PrintF("                     %s of these were onboarded from the secondary tier\n",
-                 FormatCount(report.reused_secondary_tokens));
+    Print("                     %s of these were onboarded from the secondary tier\n",
+          FormatCount(report.reused_secondary_tokens));
   }
-  absl::PrintF("generated            %s in %s, ended by %s\n",
-               FormatCounted(report.generated_tokens, "token"), FormatElapsed(report.total_time),
-               FinishText(report.finish_reasons.front()));
-  absl::PrintF("time to first token  %s\n", FormatElapsed(report.time_to_first_token));
-  absl::PrintF("tokens per second    %.1f\n", report.tokens_per_second());
+  Print("generated            %s in %s, ended by %s\n",
+        FormatCounted(report.generated_tokens, "token"), FormatElapsed(report.total_time),
+        FinishText(report.finish_reasons.front()));
+  Print("time to first token  %s\n", FormatElapsed(report.time_to_first_token));
+  Print("tokens per second    %.1f\n", report.tokens_per_second());
   if (report.drafted_tokens > 0) {
-    absl::PrintF("draft tokens         %s of %s accepted\n",
-                 FormatCount(report.accepted_draft_tokens), FormatCount(report.drafted_tokens));
+    Print("draft tokens         %s of %s accepted\n", FormatCount(report.accepted_draft_tokens),
+          FormatCount(report.drafted_tokens));
   }
   if (report.preemptions > 0) {
-    absl::PrintF("preempted            %s\n", FormatCount(report.preemptions));
+    Print("preempted            %s\n", FormatCount(report.preemptions));
   }
-  std::fflush(stdout);
+  std::cout.flush();
 }
 
 absl::Status RunSingle(const ProgramOptions& options, ConnectedEngine& engine) {
@@ -473,6 +474,7 @@ absl::Status Run(const ProgramOptions& options) {
 }  // namespace
 
 int RunPagodaEngine(int argc, char** argv) {
+  const PrintableOutput output;
   ProgramOptions options;
   CLI::App app("Generates tokens with a model in this process. Its KV is in a daemon's cache.",
                kProgram);

@@ -23,6 +23,7 @@
 #include "clients/pagoda_run/run_options.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/progress_bar.h"
 #include "clients/pagodactl/terminal.h"
 #include "clients/pagodactl/tokens.h"
@@ -128,7 +129,7 @@ class Runner {
       if (is_ids) {
         std::cout << std::exchange(separator, " ") << token << std::flush;
       } else {
-        std::cout << text << std::flush;
+        PrintAnswer(text);
       }
     };
     absl::StatusOr<LocalAnswer> answer = model_->Answer(std::move(request));
@@ -206,6 +207,7 @@ class Runner {
 }  // namespace
 
 int RunPagodaRun(int argc, char** argv) {
+  const PrintableOutput output;
   RunOptions options;
   CLI::App app("Chats with a model, or continues a prompt, in one process without a daemon.",
                kProgram);

@@ -16,6 +16,7 @@
 #include "clients/pagodactl/advice_text.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/terminal.h"
 #include "nlohmann/json.hpp"
 
@@ -29,7 +30,6 @@ using Stub = AdminClient::Stub;
 constexpr double kFactors[] = {0.5, 1, 1.5, 2, 3, 4, 8, 16};
 // The daemon answers 64 factors.
 constexpr size_t kMaxQuestions = 16;
-constexpr char kClearScreen[] = "\x1b[H\x1b[2J";
 
 struct AdviseOptions {
   std::vector<std::string> host_memory;
@@ -120,7 +120,7 @@ void PrintAt(absl::Time time, OutputFormat output, const Terminal& terminal,
     std::cout << Json({{"time", text}, {"windows", JsonOf(all)}}).dump() << std::endl;
     return;
   }
-  std::cout << (terminal.interactive ? kClearScreen : "")
+  std::cout << (terminal.interactive ? kClearScreen : std::string_view())
             << absl::FormatTime("--- %Y-%m-%d %H:%M:%S ---", time, absl::LocalTimeZone()) << "\n\n"
             << TextOf(all) << (terminal.interactive ? "" : "\n") << std::flush;
 }

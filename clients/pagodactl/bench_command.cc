@@ -12,6 +12,7 @@
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/progress_bar.h"
 #include "clients/pagodactl/terminal.h"
 #include "manager/operation.h"
@@ -31,21 +32,21 @@ Json PhaseJson(const BenchPhase& phase) {
 }
 
 void PrintPhase(const std::string& name, const BenchPhase& phase) {
-  absl::PrintF("%-34s  %14s  %10s  %10s\n", name,
-               FormatCount(static_cast<uint64_t>(phase.operations_per_second())),
-               FormatElapsed(phase.latencies.Percentile(0.50)),
-               FormatElapsed(phase.latencies.Percentile(0.99)));
+  Print("%-34s  %14s  %10s  %10s\n", name,
+        FormatCount(static_cast<uint64_t>(phase.operations_per_second())),
+        FormatElapsed(phase.latencies.Percentile(0.50)),
+        FormatElapsed(phase.latencies.Percentile(0.99)));
 }
 
 void PrintReport(const BenchOptions& options, const BenchReport& report) {
-  absl::PrintF("%-34s  %14s  %10s  %10s\n",
-               absl::StrFormat("%d client%s at once", options.concurrency,
-                               options.concurrency == 1 ? "" : "s"),
-               "OPERATIONS/S", "P50", "P99");
+  Print("%-34s  %14s  %10s  %10s\n",
+        absl::StrFormat("%d client%s at once", options.concurrency,
+                        options.concurrency == 1 ? "" : "s"),
+        "OPERATIONS/S", "P50", "P99");
   PrintPhase("Execute, one operation per call", report.unary);
   PrintPhase(absl::StrFormat("Session stream, %s per batch", FormatCount(options.batch)),
              report.stream);
-  std::fflush(stdout);
+  std::cout.flush();
 }
 
 absl::Status RunBenchCommand(const GlobalOptions& globals, const BenchOptions& options) {

@@ -19,6 +19,7 @@
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/number_check.h"
+#include "clients/pagodactl/printable_output.h"
 #include "nlohmann/json.hpp"
 #include "pools/types.h"
 #include "wire/vocabulary.h"
@@ -139,20 +140,20 @@ Json ListJson(const v1::ListCachesResponse& list) {
 
 void PrintBudgets(const v1::ListCachesResponse& list) {
   if (list.budgets().empty()) {
-    absl::PrintF("clients cannot open caches: the daemon has no memory for them\n");
+    Print("clients cannot open caches: the daemon has no memory for them\n");
     return;
   }
-  absl::PrintF("memory for clients' caches:\n");
+  Print("memory for clients' caches:\n");
   for (const v1::BudgetRow& budget : list.budgets()) {
-    absl::PrintF("  %-6s %s, %s free\n", MediumText(budget.medium()), FormatBytes(budget.bytes()),
-                 FormatBytes(budget.free_bytes()));
+    Print("  %-6s %s, %s free\n", MediumText(budget.medium()), FormatBytes(budget.bytes()),
+          FormatBytes(budget.free_bytes()));
   }
 }
 
 void PrintList(const v1::ListCachesResponse& list) {
-  absl::PrintF("%-20s  %-28s  %6s  %-12s  %12s  %8s  %-10s  %-10s  %-12s  %-10s  %10s  %8s\n",
-               "CACHE", "MODEL", "LAYERS", "WINDOWS", "TOKENS/BLOCK", "SESSIONS", "UNUSED",
-               "ENDS IN", "TENANT", "TIER", "SIZE", "USED");
+  Print("%-20s  %-28s  %6s  %-12s  %12s  %8s  %-10s  %-10s  %-12s  %-10s  %10s  %8s\n", "CACHE",
+        "MODEL", "LAYERS", "WINDOWS", "TOKENS/BLOCK", "SESSIONS", "UNUSED", "ENDS IN", "TENANT",
+        "TIER", "SIZE", "USED");
   for (const v1::CacheRow& row : list.caches()) {
     // The cache's own columns are printed only before its first tier.
     std::string left = absl::StrFormat(
@@ -160,52 +161,50 @@ void PrintList(const v1::ListCachesResponse& list) {
         ModelText(row), LayersOf(row), WindowsText(row.cache()), row.cache().tokens_per_block(),
         FormatCount(row.sessions()), UnusedText(row), EndsInText(row), OrDash(row.tenant()));
     for (const v1::CacheTierRow& tier : row.tiers()) {
-      absl::PrintF("%s  %-10s  %10s  %8s\n", left, tier.name(), FormatBytes(tier.bytes()),
-                   UsedText(tier));
+      Print("%s  %-10s  %10s  %8s\n", left, tier.name(), FormatBytes(tier.bytes()), UsedText(tier));
       left.assign(left.size(), ' ');
     }
-    if (row.tiers().empty()) absl::PrintF("%s\n", left);
+    if (row.tiers().empty()) Print("%s\n", left);
   }
-  absl::PrintF("%s\n", FormatCounted(static_cast<uint64_t>(list.caches_size()), "cache"));
+  Print("%s\n", FormatCounted(static_cast<uint64_t>(list.caches_size()), "cache"));
   PrintBudgets(list);
-  std::fflush(stdout);
+  std::cout.flush();
 }
 
 void PrintLife(const v1::CacheRow& row) {
   const absl::Duration age =
       std::max(absl::ZeroDuration(), absl::Now() - TimeFromProto(row.opened()));
-  absl::PrintF("opened       %s ago, epoch %016x\n", FormatElapsed(age), row.epoch());
-  absl::PrintF("clients      %s\n", FormatCounted(row.sessions(), "session"));
+  Print("opened       %s ago, epoch %016x\n", FormatElapsed(age), row.epoch());
+  Print("clients      %s\n", FormatCounted(row.sessions(), "session"));
   if (row.has_ends_in()) {
-    absl::PrintF("unused       for %s; dropped in %s unless a client comes\n", UnusedText(row),
-                 EndsInText(row));
+    Print("unused       for %s; dropped in %s unless a client comes\n", UnusedText(row),
+          EndsInText(row));
   }
 }
 
 void PrintRow(const v1::CacheRow& row) {
-  absl::PrintF("cache        %s, %s\n", row.cache().name(),
-               row.has_identity() ? "opened by a client" : "from the daemon's configuration");
+  Print("cache        %s, %s\n", row.cache().name(),
+        row.has_identity() ? "opened by a client" : "from the daemon's configuration");
   if (row.has_identity()) {
     const v1::CacheIdentity& identity = row.identity();
-    absl::PrintF("model        %s, revision %s\n", identity.model(), OrDash(identity.revision()));
-    absl::PrintF("stored as    dtype %s, layout %s, packing %s\n", OrDash(identity.dtype()),
-                 OrDash(identity.layout()), OrDash(identity.kernel_packing()));
+    Print("model        %s, revision %s\n", identity.model(), OrDash(identity.revision()));
+    Print("stored as    dtype %s, layout %s, packing %s\n", OrDash(identity.dtype()),
+          OrDash(identity.layout()), OrDash(identity.kernel_packing()));
   } else {
-    absl::PrintF("model        %s\n", OrDash(row.cache().model_fingerprint()));
+    Print("model        %s\n", OrDash(row.cache().model_fingerprint()));
   }
-  absl::PrintF("layers       %s\n", LayersText(row));
-  absl::PrintF("block        %s; windows: %s\n",
-               FormatCounted(row.cache().tokens_per_block(), "token"), WindowsText(row.cache()));
-  absl::PrintF("tenant       %s\n", OrDash(row.tenant()));
+  Print("layers       %s\n", LayersText(row));
+  Print("block        %s; windows: %s\n", FormatCounted(row.cache().tokens_per_block(), "token"),
+        WindowsText(row.cache()));
+  Print("tenant       %s\n", OrDash(row.tenant()));
   PrintLife(row);
-  absl::PrintF("engine       %s\n", row.has_engine() ? "the daemon's" : "none in the daemon");
+  Print("engine       %s\n", row.has_engine() ? "the daemon's" : "none in the daemon");
   for (const v1::CacheTierRow& tier : row.tiers()) {
-    absl::PrintF("tier         %s on %s: %s, %s of %s used (%s)\n", tier.name(),
-                 MediumText(tier.medium()), FormatBytes(tier.bytes()),
-                 FormatCount(tier.used_blocks()), FormatCounted(tier.capacity_blocks(), "block"),
-                 UsedText(tier));
+    Print("tier         %s on %s: %s, %s of %s used (%s)\n", tier.name(), MediumText(tier.medium()),
+          FormatBytes(tier.bytes()), FormatCount(tier.used_blocks()),
+          FormatCounted(tier.capacity_blocks(), "block"), UsedText(tier));
   }
-  std::fflush(stdout);
+  std::cout.flush();
 }
 
 // --- The commands ---

@@ -20,6 +20,7 @@
 #include "clients/pagodactl/format_options.h"
 #include "clients/pagodactl/interrupt.h"
 #include "clients/pagodactl/number_check.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/sampling_options.h"
 #include "clients/pagodactl/terminal.h"
 #include "grpcpp/client_context.h"
@@ -122,7 +123,7 @@ class Chat {
     v1::GenerateResponse message;
     while (stream->Read(&message)) {
       answer += message.text();
-      if (globals_.output == OutputFormat::kTable) std::cout << message.text() << std::flush;
+      if (globals_.output == OutputFormat::kTable) PrintAnswer(message.text());
       if (message.has_report()) report = message.report();
     }
     SetContext(nullptr);

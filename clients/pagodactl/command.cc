@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "clients/cpp/channel.h"
 #include "clients/pagodactl/number_check.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/terminal.h"
 #include "nlohmann/json.hpp"
 
@@ -203,6 +204,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
 }
 
 int RunPagodactl(int argc, char** argv) {
+  const PrintableOutput output;
   GlobalOptions globals;
   Action chosen;
   CLI::App app("Shows and operates the KV caches of a Pagoda daemon.", "pagodactl");

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "clients/pagodactl/printable_output.h"
 
 namespace pagoda {
 namespace {
@@ -84,7 +85,7 @@ absl::Status FullScreen::Draw(const std::vector<std::string>& lines) {
   // last one the rows below.
   std::string picture = "\x1b[H";
   for (size_t i = 0; i < lines.size(); ++i) {
-    absl::StrAppend(&picture, i == 0 ? "" : "\r\n", lines[i], "\x1b[K");
+    absl::StrAppend(&picture, i == 0 ? "" : "\r\n", ForTerminal(lines[i]), "\x1b[K");
   }
   absl::StrAppend(&picture, "\x1b[J");
   if (WriteAll(picture)) return absl::OkStatus();

@@ -16,6 +16,7 @@
 #include "clients/pagodactl/format_options.h"
 #include "clients/pagodactl/interrupt.h"
 #include "clients/pagodactl/number_check.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/sampling_options.h"
 #include "clients/pagodactl/terminal.h"
 #include "clients/pagodactl/tokens.h"
@@ -107,38 +108,38 @@ void PrintSamples(const std::vector<std::vector<TokenId>>& samples,
     const std::string score = index < report.beam_scores_size()
                                   ? absl::StrFormat(", score %.4f", report.beam_scores(index))
                                   : "";
-    absl::PrintF("sample %d  %s  (%s%s)\n", i, absl::StrJoin(samples[i], " "),
-                 FinishText(report.finish_reasons(index)), score);
+    Print("sample %d  %s  (%s%s)\n", i, absl::StrJoin(samples[i], " "),
+          FinishText(report.finish_reasons(index)), score);
   }
 }
 
 void PrintReport(const v1::GenerateReport& report) {
-  absl::PrintF("\n");
-  absl::PrintF("prompt               %s", FormatCounted(report.prompt_tokens(), "token"));
+  Print("\n");
+  Print("prompt               %s", FormatCounted(report.prompt_tokens(), "token"));
   if (report.has_reused_tokens()) {
-    absl::PrintF(", %s reused from the cache (%s)", FormatCount(report.reused_tokens()),
-                 FormatShare(Share(report.reused_tokens(), report.prompt_tokens())));
+    Print(", %s reused from the cache (%s)", FormatCount(report.reused_tokens()),
+          FormatShare(Share(report.reused_tokens(), report.prompt_tokens())));
   }
-  absl::PrintF("\n");
+  Print("\n");
   if (report.reused_secondary_tokens() > 0) {
-    absl::PrintF("                     %s of these were onboarded from the secondary tier\n",
-                 FormatCount(report.reused_secondary_tokens()));
+    Print("                     %s of these were onboarded from the secondary tier\n",
+          FormatCount(report.reused_secondary_tokens()));
   }
-  absl::PrintF("generated            %s in %s, ended by %s\n",
-               FormatCounted(report.generated_tokens(), "token"),
-               FormatElapsed(DurationOf(report.total_time())), FinishText(report.finish_reason()));
-  absl::PrintF("time to first token  %s, %s of it in the queue\n",
-               FormatElapsed(DurationOf(report.time_to_first_token())),
-               FormatElapsed(DurationOf(report.queue_time())));
-  absl::PrintF("tokens per second    %.1f\n", TokensPerSecond(report));
+  Print("generated            %s in %s, ended by %s\n",
+        FormatCounted(report.generated_tokens(), "token"),
+        FormatElapsed(DurationOf(report.total_time())), FinishText(report.finish_reason()));
+  Print("time to first token  %s, %s of it in the queue\n",
+        FormatElapsed(DurationOf(report.time_to_first_token())),
+        FormatElapsed(DurationOf(report.queue_time())));
+  Print("tokens per second    %.1f\n", TokensPerSecond(report));
   if (report.drafted_tokens() > 0) {
-    absl::PrintF("draft tokens         %s of %s accepted\n",
-                 FormatCount(report.accepted_draft_tokens()), FormatCount(report.drafted_tokens()));
+    Print("draft tokens         %s of %s accepted\n", FormatCount(report.accepted_draft_tokens()),
+          FormatCount(report.drafted_tokens()));
   }
   if (report.preemptions() > 0) {
-    absl::PrintF("preempted            %s\n", FormatCount(report.preemptions()));
+    Print("preempted            %s\n", FormatCount(report.preemptions()));
   }
-  std::fflush(stdout);
+  std::cout.flush();
 }
 
 // The output of a generation, by sample.
@@ -210,7 +211,7 @@ absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& op
   while (stream->Read(&message)) {
     if (live) {
       if (!options.text.empty()) {
-        std::cout << message.text() << std::flush;
+        PrintAnswer(message.text());
       } else {
         for (TokenId token : message.tokens()) std::cout << token << ' ' << std::flush;
       }

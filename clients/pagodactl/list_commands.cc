@@ -14,6 +14,7 @@
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/number_check.h"
+#include "clients/pagodactl/printable_output.h"
 #include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
 
@@ -108,22 +109,22 @@ Json SessionJson(const v1::SessionInfo& session) {
 }
 
 void PrintSessions(const std::vector<v1::SessionInfo>& sessions) {
-  absl::PrintF("%10s  %-20s  %-12s  %-12s  %-10s  %-10s  %7s  %9s  %8s  %8s  %10s  %-5s  %s\n",
-               "SESSION", "CLIENT", "TENANT", "OPEN FOR", "LEASE", "LEFT", "STREAMS", "SEQUENCES",
-               "RAW", "DEFERRED", "STEP", "VIA", "WRITERS");
+  Print("%10s  %-20s  %-12s  %-12s  %-10s  %-10s  %7s  %9s  %8s  %8s  %10s  %-5s  %s\n", "SESSION",
+        "CLIENT", "TENANT", "OPEN FOR", "LEASE", "LEFT", "STREAMS", "SEQUENCES", "RAW", "DEFERRED",
+        "STEP", "VIA", "WRITERS");
   const absl::Time now = absl::Now();
   for (const v1::SessionInfo& session : sessions) {
     const absl::Duration age =
         std::max(absl::ZeroDuration(), now - TimeFromProto(session.open_time()));
-    absl::PrintF("%10d  %-20s  %-12s  %-12s  %-10s  %-10s  %7d  %9s  %8s  %8s  %10s  %-5s  %s\n",
-                 session.session_id(), OrDash(session.client_name()), OrDash(session.tenant()),
-                 FormatElapsed(age), LeaseText(session), LeaseLeftText(session), session.streams(),
-                 FormatCount(session.sequences()), FormatCount(session.raw_blocks()),
-                 FormatCount(session.deferred_blocks()), FormatCount(session.step()),
-                 TransportText(session), OrDash(absl::StrJoin(session.writer_pids(), ",")));
+    Print("%10d  %-20s  %-12s  %-12s  %-10s  %-10s  %7d  %9s  %8s  %8s  %10s  %-5s  %s\n",
+          session.session_id(), OrDash(session.client_name()), OrDash(session.tenant()),
+          FormatElapsed(age), LeaseText(session), LeaseLeftText(session), session.streams(),
+          FormatCount(session.sequences()), FormatCount(session.raw_blocks()),
+          FormatCount(session.deferred_blocks()), FormatCount(session.step()),
+          TransportText(session), OrDash(absl::StrJoin(session.writer_pids(), ",")));
   }
-  absl::PrintF("%s\n", FormatCounted(sessions.size(), "session"));
-  std::fflush(stdout);
+  Print("%s\n", FormatCounted(sessions.size(), "session"));
+  std::cout.flush();
 }
 
 absl::Status RunSessions(const GlobalOptions& globals, const ListOptions& options) {
@@ -159,19 +160,17 @@ Json SequenceJson(const v1::SequenceInfo& sequence) {
 }
 
 void PrintSequences(const std::vector<v1::SequenceInfo>& sequences) {
-  absl::PrintF("%10s  %20s  %-20s  %-12s  %10s  %10s  %10s  %10s  %8s  %6s\n", "SESSION",
-               "SEQUENCE", "CLIENT", "TENANT", "TOKENS", "COMPUTED", "RESERVED", "MATCHED",
-               "BLOCKS", "LOSSES");
+  Print("%10s  %20s  %-20s  %-12s  %10s  %10s  %10s  %10s  %8s  %6s\n", "SESSION", "SEQUENCE",
+        "CLIENT", "TENANT", "TOKENS", "COMPUTED", "RESERVED", "MATCHED", "BLOCKS", "LOSSES");
   for (const v1::SequenceInfo& sequence : sequences) {
-    absl::PrintF("%10d  %20d  %-20s  %-12s  %10s  %10s  %10s  %10s  %8s  %6d\n",
-                 sequence.session_id(), sequence.sequence_id(), OrDash(sequence.client_name()),
-                 OrDash(sequence.tenant()), FormatCount(sequence.token_count()),
-                 FormatCount(sequence.computed_tokens()), FormatCount(sequence.reserved_tokens()),
-                 FormatCount(sequence.matched_tokens()), FormatCount(sequence.blocks()),
-                 sequence.losses());
+    Print("%10d  %20d  %-20s  %-12s  %10s  %10s  %10s  %10s  %8s  %6d\n", sequence.session_id(),
+          sequence.sequence_id(), OrDash(sequence.client_name()), OrDash(sequence.tenant()),
+          FormatCount(sequence.token_count()), FormatCount(sequence.computed_tokens()),
+          FormatCount(sequence.reserved_tokens()), FormatCount(sequence.matched_tokens()),
+          FormatCount(sequence.blocks()), sequence.losses());
   }
-  absl::PrintF("%s\n", FormatCounted(sequences.size(), "sequence"));
-  std::fflush(stdout);
+  Print("%s\n", FormatCounted(sequences.size(), "sequence"));
+  std::cout.flush();
 }
 
 absl::Status RunSequences(const GlobalOptions& globals, const ListOptions& options) {
@@ -218,8 +217,8 @@ Json TenantJson(const v1::TenantInfo& tenant) {
 }
 
 void PrintTenants(const v1::ListTenantsResponse& list) {
-  absl::PrintF("%-20s  %8s  %9s  %10s  %6s  %-10s  %-10s  %10s  %10s  %10s\n", "TENANT", "SESSIONS",
-               "SEQUENCES", "BYTES KEPT", "SHARE", "WINDOW", "TIER", "USED", "CACHED", "QUOTA");
+  Print("%-20s  %8s  %9s  %10s  %6s  %-10s  %-10s  %10s  %10s  %10s\n", "TENANT", "SESSIONS",
+        "SEQUENCES", "BYTES KEPT", "SHARE", "WINDOW", "TIER", "USED", "CACHED", "QUOTA");
   for (const v1::TenantInfo& tenant : list.tenants()) {
     // The tenant's own columns are printed only before its first window and tier.
     std::string left = absl::StrFormat(
@@ -230,16 +229,15 @@ void PrintTenants(const v1::ListTenantsResponse& list) {
         FormatBytes(tenant.sequence_bytes()),
         tenant.name().empty() ? "-" : absl::StrCat(tenant.share()));
     for (const v1::TenantUse& use : tenant.use()) {
-      absl::PrintF("%s  %-10s  %-10s  %10s  %10s  %10s\n", left,
-                   WindowName(WindowFromProto(use.window_size())),
-                   TierText(use.tier(), use.tier_name()), FormatCount(use.used_blocks()),
-                   FormatCount(use.cached_blocks()),
-                   use.has_quota_blocks() ? FormatCount(use.quota_blocks()) : "none");
+      Print("%s  %-10s  %-10s  %10s  %10s  %10s\n", left,
+            WindowName(WindowFromProto(use.window_size())), TierText(use.tier(), use.tier_name()),
+            FormatCount(use.used_blocks()), FormatCount(use.cached_blocks()),
+            use.has_quota_blocks() ? FormatCount(use.quota_blocks()) : "none");
       left.assign(left.size(), ' ');
     }
-    if (tenant.use().empty()) absl::PrintF("%s\n", left);
+    if (tenant.use().empty()) Print("%s\n", left);
   }
-  std::fflush(stdout);
+  std::cout.flush();
 }
 
 absl::Status RunTenants(const GlobalOptions& globals, const ListOptions&) {

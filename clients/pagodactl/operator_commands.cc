@@ -15,6 +15,7 @@
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/printable_output.h"
 #include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
 
@@ -53,20 +54,19 @@ Json QuarantineJson(const v1::QuarantineInfo& quarantine) {
 }
 
 void PrintQuarantines(const v1::ListQuarantinesResponse& list) {
-  absl::PrintF("%10s  %-20s  %-12s  %-12s  %8s  %s\n", "SESSION", "CLIENT", "TENANT", "FOR",
-               "BLOCKS", "WRITERS ALIVE");
+  Print("%10s  %-20s  %-12s  %-12s  %8s  %s\n", "SESSION", "CLIENT", "TENANT", "FOR", "BLOCKS",
+        "WRITERS ALIVE");
   const auto or_dash = [](const std::string& text) { return text.empty() ? "-" : text; };
   const absl::Time now = absl::Now();
   for (const v1::QuarantineInfo& quarantine : list.quarantines()) {
     const absl::Duration age =
         std::max(absl::ZeroDuration(), now - TimeFromProto(quarantine.since()));
-    absl::PrintF("%10d  %-20s  %-12s  %-12s  %8s  %s\n", quarantine.session_id(),
-                 or_dash(quarantine.client_name()), or_dash(quarantine.tenant()),
-                 FormatElapsed(age), FormatCount(quarantine.blocks()),
-                 or_dash(absl::StrJoin(quarantine.writer_pids(), ",")));
+    Print("%10d  %-20s  %-12s  %-12s  %8s  %s\n", quarantine.session_id(),
+          or_dash(quarantine.client_name()), or_dash(quarantine.tenant()), FormatElapsed(age),
+          FormatCount(quarantine.blocks()), or_dash(absl::StrJoin(quarantine.writer_pids(), ",")));
   }
-  if (list.quarantines().empty()) absl::PrintF("nothing is quarantined\n");
-  std::fflush(stdout);
+  if (list.quarantines().empty()) Print("nothing is quarantined\n");
+  std::cout.flush();
 }
 
 absl::Status RunQuarantineList(const GlobalOptions& globals) {

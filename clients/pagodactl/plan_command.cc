@@ -19,6 +19,7 @@
 #include "clients/pagodactl/ladder.h"
 #include "clients/pagodactl/model_layers.h"
 #include "clients/pagodactl/model_options.h"
+#include "clients/pagodactl/printable_output.h"
 #include "nlohmann/json.hpp"
 #include "pools/layout.h"
 #include "pools/sizing.h"
@@ -156,21 +157,21 @@ std::string ConfigText(const Plan& plan, const PlanOptions& options) {
 
 void PrintDrive(const DrivePlan& plan, const PlanOptions& options) {
   const Drive& drive = plan.drive;
-  absl::PrintF("  one write of the drive per day (%s%s) is %s/s\n",
-               FormatDecimalBytes(drive.capacity_bytes),
-               options.drive.size.empty() ? ", as large as the tier" : "",
-               FormatDecimalBytes(OneWritePerDay(drive.capacity_bytes)));
+  Print("  one write of the drive per day (%s%s) is %s/s\n",
+        FormatDecimalBytes(drive.capacity_bytes),
+        options.drive.size.empty() ? ", as large as the tier" : "",
+        FormatDecimalBytes(OneWritePerDay(drive.capacity_bytes)));
   if (plan.budget > 0) {
-    absl::PrintF("  a budget of %s/s is %s per day, %.2f writes of the drive\n",
-                 FormatDecimalBytes(plan.budget), FormatDecimalBytes(plan.budget * kSecondsPerDay),
-                 plan.writes_per_day());
+    Print("  a budget of %s/s is %s per day, %.2f writes of the drive\n",
+          FormatDecimalBytes(plan.budget), FormatDecimalBytes(plan.budget * kSecondsPerDay),
+          plan.writes_per_day());
   }
   if (drive.endurance_bytes > 0) {
-    absl::PrintF("  the drive endures %s of writes\n", FormatDecimalBytes(drive.endurance_bytes));
+    Print("  the drive endures %s of writes\n", FormatDecimalBytes(drive.endurance_bytes));
   }
   const std::optional<double> years = plan.life_years();
   if (years.has_value()) {
-    absl::PrintF("  it lasts %s if the budget is always used up\n", FormatYears(*years));
+    Print("  it lasts %s if the budget is always used up\n", FormatYears(*years));
   }
 }
 
@@ -178,9 +179,9 @@ void PrintDrive(const DrivePlan& plan, const PlanOptions& options) {
 void PrintSpareSlots(const SizingPlan::TierPlan& share) {
   const uint32_t spare = share.slots - share.blocks;
   if (spare == 1) {
-    absl::PrintF("  each window has one spare slot, for swaps\n");
+    Print("  each window has one spare slot, for swaps\n");
   } else if (spare > 1) {
-    absl::PrintF("  each window has %d spare slots, for running copies\n", spare);
+    Print("  each window has %d spare slots, for running copies\n", spare);
   }
 }
 
@@ -190,20 +191,19 @@ void PrintTier(const Plan& plan, const PlanOptions& options, size_t index) {
   const uint32_t tokens_per_block = plan.layout.spec().tokens_per_block;
   const bool is_disk = named.medium == Medium::kDisk;
   const std::string medium = absl::StrCat(", ", std::string(MediumName(named.medium)), ",");
-  absl::PrintF("\n%s tier%s in %s\n", named.name, options.tiers.empty() ? "" : medium,
-               named.SizeText());
-  absl::PrintF("  %-7s  %11s  %14s  %10s  %8s\n", "WINDOW", "BLOCKS", "TOKENS",
-               is_disk ? "DISK" : "MEMORY", "SHARE");
+  Print("\n%s tier%s in %s\n", named.name, options.tiers.empty() ? "" : medium, named.SizeText());
+  Print("  %-7s  %11s  %14s  %10s  %8s\n", "WINDOW", "BLOCKS", "TOKENS",
+        is_disk ? "DISK" : "MEMORY", "SHARE");
   for (const SizingPlan::WindowPlan& window : plan.sizes.windows) {
     const SizingPlan::TierPlan& share = window.tier(tier);
-    absl::PrintF("  %-7s  %11s  %14s  %10s  %8s\n", WindowName(window.window),
-                 FormatCount(share.blocks), FormatCount(uint64_t{share.blocks} * tokens_per_block),
-                 FormatBytes(share.bytes), FormatShare(Share(share.bytes, plan.sizes.bytes(tier))));
+    Print("  %-7s  %11s  %14s  %10s  %8s\n", WindowName(window.window), FormatCount(share.blocks),
+          FormatCount(uint64_t{share.blocks} * tokens_per_block), FormatBytes(share.bytes),
+          FormatShare(Share(share.bytes, plan.sizes.bytes(tier))));
   }
   if (tier == Tier::kPrimary) {
-    absl::PrintF("  fits %s of %s at once\n",
-                 FormatCounted(plan.sizes.max_concurrent_sequences(), "sequence"),
-                 FormatCounted(options.sequence_tokens, "token"));
+    Print("  fits %s of %s at once\n",
+          FormatCounted(plan.sizes.max_concurrent_sequences(), "sequence"),
+          FormatCounted(options.sequence_tokens, "token"));
   } else {
     PrintSpareSlots(plan.sizes.windows.front().tier(tier));
   }
@@ -211,30 +211,29 @@ void PrintTier(const Plan& plan, const PlanOptions& options, size_t index) {
 }
 
 void PrintTable(const Plan& plan, const PlanOptions& options) {
-  absl::PrintF("model      %s, %s\n", plan.model.name, DTypesOf(plan.model));
-  absl::PrintF("layers     %s\n", DescribeLayers(plan.model.layers));
-  absl::PrintF("a token    %s in all layers\n", FormatBytes(BytesPerToken(plan.layout)));
-  absl::PrintF("a block    %s\n", FormatCounted(options.tokens_per_block, "token"));
+  Print("model      %s, %s\n", plan.model.name, DTypesOf(plan.model));
+  Print("layers     %s\n", DescribeLayers(plan.model.layers));
+  Print("a token    %s in all layers\n", FormatBytes(BytesPerToken(plan.layout)));
+  Print("a block    %s\n", FormatCounted(options.tokens_per_block, "token"));
   if (const uint64_t scales = ScaleBytes(plan.layout); scales > 0) {
-    absl::PrintF("scales     %s of a block: a float32 per layer and head, for K and for V\n",
-                 FormatBytes(scales));
+    Print("scales     %s of a block: a float32 per layer and head, for K and for V\n",
+          FormatBytes(scales));
   }
-  absl::PrintF("sequences  %s of %s at once take %s of primary memory\n\n",
-               FormatCount(options.sequences), FormatCounted(options.sequence_tokens, "token"),
-               FormatBytes(plan.workload_bytes));
-  absl::PrintF("  %-7s  %11s  %14s  %20s\n", "WINDOW", "A TOKEN", "A BLOCK", "BLOCKS A SEQUENCE");
+  Print("sequences  %s of %s at once take %s of primary memory\n\n", FormatCount(options.sequences),
+        FormatCounted(options.sequence_tokens, "token"), FormatBytes(plan.workload_bytes));
+  Print("  %-7s  %11s  %14s  %20s\n", "WINDOW", "A TOKEN", "A BLOCK", "BLOCKS A SEQUENCE");
   for (const SizingPlan::WindowPlan& window : plan.sizes.windows) {
-    absl::PrintF("  %-7s  %11s  %14s  %20s\n", WindowName(window.window),
-                 FormatBytes(window.bytes_per_token), FormatBytes(window.bytes_per_block),
-                 FormatCount(window.blocks_per_sequence));
+    Print("  %-7s  %11s  %14s  %20s\n", WindowName(window.window),
+          FormatBytes(window.bytes_per_token), FormatBytes(window.bytes_per_block),
+          FormatCount(window.blocks_per_sequence));
   }
   for (size_t t = 0; t < plan.ladder.size(); ++t) {
     if (!plan.ladder[t].size.empty()) PrintTier(plan, options, t);
   }
   if (!options.tiers.empty()) {
-    absl::PrintF("\nfor the daemon's configuration\n%s", ConfigText(plan, options));
+    Print("\nfor the daemon's configuration\n%s", ConfigText(plan, options));
   }
-  std::fflush(stdout);
+  std::cout.flush();
 }
 
 // --- For programs ---

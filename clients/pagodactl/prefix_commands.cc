@@ -20,6 +20,7 @@
 #include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/prefetch.h"
 #include "clients/pagodactl/prefix_options.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/ticket_wait.h"
 #include "manager/retention.h"
 #include "nlohmann/json.hpp"
@@ -122,19 +123,19 @@ Json PinJson(const PinInfo& pin) {
 }
 
 void PrintPins(const ListedPins& listed) {
-  absl::PrintF("%10s  %10s  %8s  %-12s  %-20s  %s\n", "PIN", "TOKENS", "BLOCKS", "ENDS IN",
-               "CLIENT", "NAMESPACE");
+  Print("%10s  %10s  %8s  %-12s  %-20s  %s\n", "PIN", "TOKENS", "BLOCKS", "ENDS IN", "CLIENT",
+        "NAMESPACE");
   const absl::Time now = absl::Now();
   for (const PinInfo& pin : listed.pins) {
     const bool ends = pin.expires != absl::InfiniteFuture();
-    absl::PrintF("%10d  %10s  %8s  %-12s  %-20s  %s\n", pin.pin.value(),
-                 FormatCount(pin.pinned_tokens), FormatCount(pin.blocks),
-                 ends ? FormatElapsed(std::max(absl::ZeroDuration(), pin.expires - now)) : "never",
-                 pin.client_name, NamespaceText(pin.name_space));
+    Print("%10d  %10s  %8s  %-12s  %-20s  %s\n", pin.pin.value(), FormatCount(pin.pinned_tokens),
+          FormatCount(pin.blocks),
+          ends ? FormatElapsed(std::max(absl::ZeroDuration(), pin.expires - now)) : "never",
+          pin.client_name, NamespaceText(pin.name_space));
   }
-  absl::PrintF("%s pinned of %s allowed\n", FormatBlocks(listed.pinned_blocks),
-               FormatCount(listed.budget_blocks));
-  std::fflush(stdout);
+  Print("%s pinned of %s allowed\n", FormatBlocks(listed.pinned_blocks),
+        FormatCount(listed.budget_blocks));
+  std::cout.flush();
 }
 
 absl::Status RunPins(const GlobalOptions& globals, const PrefixCommandOptions&) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "clients/pagodactl/format.h"
+#include "clients/pagodactl/printable_output.h"
 
 namespace pagoda {
 namespace {
@@ -43,14 +44,14 @@ void ProgressBar::Update(uint64_t done, const std::string& detail, absl::Time no
   if (!Due(now)) return;
   next_draw_ = now + DrawInterval(terminal_);
   if (terminal_.interactive) {
-    out_ << "\r\x1b[K" << CutToColumns(Line(done, detail), terminal_.columns) << std::flush;
+    out_ << kClearLine << CutToColumns(Line(done, detail), terminal_.columns) << std::flush;
   } else {
     out_ << Line(done, detail) << std::endl;
   }
 }
 
 void ProgressBar::Clear() {
-  if (terminal_.interactive) out_ << "\r\x1b[K" << std::flush;
+  if (terminal_.interactive) out_ << kClearLine << std::flush;
 }
 
 std::string ProgressBar::Line(uint64_t done, const std::string& detail) const {

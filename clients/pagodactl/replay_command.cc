@@ -169,8 +169,7 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
 // A trace of other blocks than the reader took it for gives figures that mean nothing.
 void WarnOfLengths(const Trace& trace, const std::string& file) {
   if (trace.odd_lengths * 10 <= trace.requests.size()) return;
-  absl::FPrintF(
-      stderr,
+  std::cerr << absl::StrFormat(
       "pagodactl: %s:%d: input_length is not as long as hash_ids of %d tokens, as in %s of "
       "%s; --tokens-per-block names the tokens of an id\n",
       file, trace.first_odd_line, trace.tokens_per_block, FormatCount(trace.odd_lengths),

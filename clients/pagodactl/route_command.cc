@@ -19,6 +19,7 @@
 #include "clients/pagodactl/node_option.h"
 #include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/prefix_options.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/router/prefix_router.h"
 #include "nlohmann/json.hpp"
 
@@ -103,8 +104,8 @@ void PrintRoute(const std::vector<RouteRow>& rows, const ServedCache& cache) {
   const auto line = [&](const std::string& name, const std::string& alive,
                         const std::string& tokens, const std::string& tier, const std::string& cost,
                         const std::string& fetch, const std::string& state) {
-    absl::PrintF("%-*s  %-5s  %8s  %-10s  %9s  %-20s  %s\n", static_cast<int>(width), name, alive,
-                 tokens, tier, cost, fetch, state);
+    Print("%-*s  %-5s  %8s  %-10s  %9s  %-20s  %s\n", static_cast<int>(width), name, alive, tokens,
+          tier, cost, fetch, state);
   };
   line("NODE", "ALIVE", "TOKENS", "TIER", "COST", "FETCHES", "STATE");
   for (const RouteRow& row : rows) {
@@ -121,7 +122,7 @@ void PrintRoute(const std::vector<RouteRow>& rows, const ServedCache& cache) {
                                                         " from ", candidate.fetch_from->name),
          state);
   }
-  std::fflush(stdout);
+  std::cout.flush();
 }
 
 Json RouteRowJson(const RouteRow& row, const ServedCache& cache) {

@@ -13,6 +13,7 @@
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/exchange_text.h"
 #include "clients/pagodactl/format.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/terminal.h"
 #include "nlohmann/json.hpp"
 #include "pagoda/v1/admin.pb.h"
@@ -87,26 +88,25 @@ void PrintPriorities(const v1::TierStatus& tier) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", one.priority(), ": ",
                     FormatCount(one.blocks()));
   }
-  absl::PrintF("    cached at priority %s\n", text);
+  Print("    cached at priority %s\n", text);
 }
 
 // "12 of the cached are copies of blocks in nearer tiers", if there are any.
 void PrintDuplicates(const v1::TierStatus& tier) {
   if (tier.duplicate_blocks() == 0) return;
-  absl::PrintF("    %s of the cached are copies of blocks in nearer tiers\n",
-               FormatCount(tier.duplicate_blocks()));
+  Print("    %s of the cached are copies of blocks in nearer tiers\n",
+        FormatCount(tier.duplicate_blocks()));
 }
 
 void PrintTier(const v1::CacheInfo& cache, const v1::TierStatus& tier, const Terminal& terminal) {
-  absl::PrintF("  %-10s %s of %s, %s on %s\n", TierText(tier), FormatBlocks(tier.capacity_blocks()),
-               FormatBytes(tier.block_bytes()),
-               FormatBytes(tier.block_bytes() * tier.capacity_blocks()),
-               MemoryAndPagesText(cache, tier));
+  Print("  %-10s %s of %s, %s on %s\n", TierText(tier), FormatBlocks(tier.capacity_blocks()),
+        FormatBytes(tier.block_bytes()), FormatBytes(tier.block_bytes() * tier.capacity_blocks()),
+        MemoryAndPagesText(cache, tier));
   for (const StateBar& state : StatesOf(tier)) {
     const double share = Share(state.blocks, tier.capacity_blocks());
-    absl::PrintF("    %-10s %s %10s  %8s\n", state.name,
-                 Paint(terminal, state.style, Bar(terminal, share, kTierBarWidth)),
-                 FormatCount(state.blocks), FormatShare(share));
+    Print("    %-10s %s %10s  %8s\n", state.name,
+          Paint(terminal, state.style, Bar(terminal, share, kTierBarWidth)),
+          FormatCount(state.blocks), FormatShare(share));
   }
   PrintDuplicates(tier);
   PrintPriorities(tier);
@@ -114,88 +114,84 @@ void PrintTier(const v1::CacheInfo& cache, const v1::TierStatus& tier, const Ter
 
 void PrintWindow(const v1::CacheInfo& cache, const v1::WindowStatus& window,
                  const Terminal& terminal) {
-  absl::PrintF("\n%s %s\n", Paint(terminal, Style::kBold, "window"),
-               WindowName(WindowFromProto(window.window_size())));
+  Print("\n%s %s\n", Paint(terminal, Style::kBold, "window"),
+        WindowName(WindowFromProto(window.window_size())));
   for (const v1::TierStatus& tier : window.tiers()) PrintTier(cache, tier, terminal);
-  absl::PrintF("  hit rate   %s: %s of %s prompt tokens, %s of them below the first tier\n",
-               FormatShare(HitRate(window)), FormatCount(window.prefix_hit_tokens_total()),
-               FormatCount(window.prefix_lookup_tokens_total()),
-               FormatCount(window.secondary_hit_tokens_total()));
-  absl::PrintF("  blocks     %s allocated, %s freed, %s evicted since the start\n",
-               FormatCount(window.allocated_blocks_total()),
-               FormatCount(window.freed_blocks_total()),
-               FormatCount(window.evicted_blocks_total()));
-  absl::PrintF(
+  Print("  hit rate   %s: %s of %s prompt tokens, %s of them below the first tier\n",
+        FormatShare(HitRate(window)), FormatCount(window.prefix_hit_tokens_total()),
+        FormatCount(window.prefix_lookup_tokens_total()),
+        FormatCount(window.secondary_hit_tokens_total()));
+  Print("  blocks     %s allocated, %s freed, %s evicted since the start\n",
+        FormatCount(window.allocated_blocks_total()), FormatCount(window.freed_blocks_total()),
+        FormatCount(window.evicted_blocks_total()));
+  Print(
       "  moves      %s offloaded, %s onboarded, %s displaced, %s lost; %s offloaded without a "
       "copy\n",
       FormatCount(window.offloaded_blocks_total()), FormatCount(window.onboarded_blocks_total()),
       FormatCount(window.displaced_blocks_total()), FormatCount(window.lost_blocks_total()),
       FormatCount(window.freely_evicted_blocks_total()));
-  absl::PrintF("  tails      %s copied, %s taken over; %s merged, %s expired\n",
-               FormatCount(window.partial_copies_total()),
-               FormatCount(window.taken_over_blocks_total()),
-               FormatBlocks(window.merged_blocks_total()),
-               FormatCounted(window.expired_priorities_total(), "priority"));
-  absl::PrintF("  pinned     %s of %s allowed blocks\n", FormatCount(window.pinned_blocks()),
-               FormatCount(window.pin_budget_blocks()));
-  if (window.holes() > 0) absl::PrintF("  holes      %s\n", FormatCount(window.holes()));
+  Print("  tails      %s copied, %s taken over; %s merged, %s expired\n",
+        FormatCount(window.partial_copies_total()), FormatCount(window.taken_over_blocks_total()),
+        FormatBlocks(window.merged_blocks_total()),
+        FormatCounted(window.expired_priorities_total(), "priority"));
+  Print("  pinned     %s of %s allowed blocks\n", FormatCount(window.pinned_blocks()),
+        FormatCount(window.pin_budget_blocks()));
+  if (window.holes() > 0) Print("  holes      %s\n", FormatCount(window.holes()));
 }
 
 void PrintTransfers(const v1::TransferStatus& transfers) {
-  absl::PrintF("copies       %d running, %d waiting, %d failed\n", transfers.running(),
-               transfers.queued(), transfers.failed_total());
+  Print("copies       %d running, %d waiting, %d failed\n", transfers.running(), transfers.queued(),
+        transfers.failed_total());
   for (const v1::TransferDirection& direction : transfers.directions()) {
-    absl::PrintF("             %s to %s: %s, %s at %s/s per thread\n",
-                 TierText(direction.source(), direction.source_name()),
-                 TierText(direction.target(), direction.target_name()),
-                 FormatCounted(direction.copies_total(), "copy"),
-                 FormatBytes(direction.bytes_total()),
-                 FormatBytes(static_cast<uint64_t>(BytesPerSecond(direction))));
+    Print("             %s to %s: %s, %s at %s/s per thread\n",
+          TierText(direction.source(), direction.source_name()),
+          TierText(direction.target(), direction.target_name()),
+          FormatCounted(direction.copies_total(), "copy"), FormatBytes(direction.bytes_total()),
+          FormatBytes(static_cast<uint64_t>(BytesPerSecond(direction))));
   }
 }
 
 void PrintEngine(const v1::GetStatusResponse& status) {
   if (!status.has_engine()) {
-    absl::PrintF("engine       none\n");
+    Print("engine       none\n");
     return;
   }
   const v1::EngineStatus& engine = status.engine();
-  absl::PrintF("engine       %s (%s), vocabulary of %s tokens, at most %s tokens per sequence\n",
-               engine.model(), engine.architecture(), FormatCount(engine.vocab_size()),
-               FormatCount(engine.max_sequence_tokens()));
-  absl::PrintF("             %d running, %s\n", engine.running_requests(),
-               FormatCounted(engine.waiting_requests(), "waiting request"));
+  Print("engine       %s (%s), vocabulary of %s tokens, at most %s tokens per sequence\n",
+        engine.model(), engine.architecture(), FormatCount(engine.vocab_size()),
+        FormatCount(engine.max_sequence_tokens()));
+  Print("             %d running, %s\n", engine.running_requests(),
+        FormatCounted(engine.waiting_requests(), "waiting request"));
 }
 
 // Prints the daemon's own part, which the status of every cache has.
 void PrintDaemon(const v1::GetStatusResponse& status, const GlobalOptions& globals,
                  const Terminal& terminal) {
-  absl::PrintF("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
-               globals.endpoint, FormatElapsed(DurationFromProto(status.uptime())),
-               status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
+  Print("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
+        globals.endpoint, FormatElapsed(DurationFromProto(status.uptime())),
+        status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
 }
 
 void PrintTexts(const LabelledTexts& texts) {
-  for (const auto& [label, text] : texts) absl::PrintF("%-12s %s\n", label, text);
+  for (const auto& [label, text] : texts) Print("%-12s %s\n", label, text);
 }
 
 void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
   const v1::CacheInfo& cache = status.cache();
-  absl::PrintF("cache        %s, model %s, %s per block\n", cache.name(), cache.model_fingerprint(),
-               FormatCounted(cache.tokens_per_block(), "token"));
-  absl::PrintF("events       epoch %016x, revisions %d to %d\n", status.epoch(),
-               status.oldest_revision(), status.revision());
-  absl::PrintF("clients      %s, %s, %s, %s\n", FormatCounted(status.sessions(), "session"),
-               FormatCounted(status.sequences(), "sequence"),
-               FormatCounted(status.subscribers(), "subscriber"),
-               FormatCounted(status.pins(), "pin"));
+  Print("cache        %s, model %s, %s per block\n", cache.name(), cache.model_fingerprint(),
+        FormatCounted(cache.tokens_per_block(), "token"));
+  Print("events       epoch %016x, revisions %d to %d\n", status.epoch(), status.oldest_revision(),
+        status.revision());
+  Print("clients      %s, %s, %s, %s\n", FormatCounted(status.sessions(), "session"),
+        FormatCounted(status.sequences(), "sequence"),
+        FormatCounted(status.subscribers(), "subscriber"), FormatCounted(status.pins(), "pin"));
   if (status.quarantines() > 0) {
-    absl::PrintF("quarantine   %s of %s\n", FormatCounted(status.quarantined_blocks(), "block"),
-                 FormatCounted(status.quarantines(), "ended session"));
+    Print("quarantine   %s of %s\n", FormatCounted(status.quarantined_blocks(), "block"),
+          FormatCounted(status.quarantines(), "ended session"));
   }
   if (status.recovered_blocks() > 0) {
-    absl::PrintF("recovered    %s from an earlier run\n",
-                 FormatCounted(status.recovered_blocks(), "block"));
+    Print("recovered    %s from an earlier run\n",
+          FormatCounted(status.recovered_blocks(), "block"));
   }
   PrintTransfers(status.transfers());
   PrintTexts(ExchangeTexts(status));
@@ -208,16 +204,16 @@ void PrintTable(const std::vector<v1::GetStatusResponse>& statuses, const Global
   PrintDaemon(statuses.front(), globals, terminal);
   PrintTexts(OtherMachinesTexts(statuses.front()));
   if (!statuses.front().has_cache()) {
-    absl::PrintF("caches       none; the daemon waits for clients that open one\n");
+    Print("caches       none; the daemon waits for clients that open one\n");
   }
   if (statuses.size() > 1) {
-    absl::PrintF("caches       %d; --cache NAME shows only one\n", statuses.size());
+    Print("caches       %d; --cache NAME shows only one\n", statuses.size());
   }
   for (const v1::GetStatusResponse& status : statuses) {
-    if (statuses.size() > 1) absl::PrintF("\n");
+    if (statuses.size() > 1) Print("\n");
     if (status.has_cache()) PrintCache(status, terminal);
   }
-  std::fflush(stdout);
+  std::cout.flush();
 }
 
 // --- For programs ---

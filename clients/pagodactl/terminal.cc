@@ -8,6 +8,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "clients/pagodactl/printable_output.h"
 
 namespace pagoda {
 namespace {
@@ -36,26 +38,6 @@ winsize SizeOf(int fd) {
   return size;
 }
 
-const char* Code(Style style) {
-  switch (style) {
-    case Style::kBold:
-      return "1";
-    case Style::kDim:
-      return "2";
-    case Style::kRed:
-      return "31";
-    case Style::kGreen:
-      return "32";
-    case Style::kYellow:
-      return "33";
-    case Style::kBlue:
-      return "34";
-    case Style::kCyan:
-      return "36";
-  }
-  return "0";
-}
-
 }  // namespace
 
 Terminal DetectTerminal(int fd) {
@@ -73,7 +55,9 @@ Terminal DetectTerminal(int fd) {
 
 std::string Paint(const Terminal& terminal, Style style, const std::string& text) {
   if (!terminal.color) return text;
-  return absl::StrCat("\x1b[", Code(style), "m", text, "\x1b[0m");
+  const char mark[] = {kMark, static_cast<char>('a' + static_cast<int>(style))};
+  const char end[] = {kMark, '0'};
+  return absl::StrCat(absl::string_view(mark, 2), text, absl::string_view(end, 2));
 }
 
 }  // namespace pagoda

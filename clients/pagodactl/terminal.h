@@ -18,9 +18,11 @@ struct Terminal {
 // colours off. The locale decides about Unicode.
 Terminal DetectTerminal(int fd);
 
+// In the order of the sequences in printable_output.cc.
 enum class Style { kBold, kDim, kRed, kGreen, kYellow, kBlue, kCyan };
 
-// `text` in that style; unchanged if the terminal has no colours.
+// `text` in that style, with marks that ForTerminal turns into colours; unchanged if the terminal
+// has no colours.
 std::string Paint(const Terminal& terminal, Style style, const std::string& text);
 
 }  // namespace pagoda

@@ -20,6 +20,7 @@
 #include "clients/pagodactl/event_text.h"
 #include "clients/pagodactl/interrupt.h"
 #include "clients/pagodactl/number_check.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/stream_position.h"
 #include "clients/pagodactl/terminal.h"
 #include "grpcpp/client_context.h"

@@ -15,6 +15,7 @@
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/progress_bar.h"
 #include "grpcpp/client_context.h"
 #include "nlohmann/json.hpp"
@@ -78,23 +79,23 @@ class LiveView {
 };
 
 void PrintReport(const ChatWorkloadReport& report) {
-  absl::PrintF("turns                  %s of %s\n", FormatCount(report.turns_done),
-               FormatCount(report.turns_total));
-  absl::PrintF("prompt tokens          %s, %s found in the cache\n",
-               FormatCount(report.prompt_tokens), FormatCount(report.matched_tokens));
-  absl::PrintF("reply tokens           %s\n", FormatCount(report.reply_tokens));
-  absl::PrintF("hit rate               %s\n", FormatShare(report.hit_rate()));
-  absl::PrintF("deferrals              %s\n", FormatCount(report.deferrals));
-  absl::PrintF("losses                 %s shortened, %s restarted, %s refused\n",
-               FormatCounted(report.shortened, "sequence"), FormatCount(report.lost),
-               FormatCounted(report.refused, "operation"));
-  absl::PrintF("operations             %s in %s and %s\n", FormatCount(report.operations),
-               FormatCounted(report.batches, "batch"), FormatElapsed(report.elapsed));
-  absl::PrintF("operations per second  %s\n",
-               FormatCount(static_cast<uint64_t>(report.operations_per_second())));
-  absl::PrintF("batch latency          p50 %s, p99 %s\n", FormatElapsed(report.batch_latency_p50),
-               FormatElapsed(report.batch_latency_p99));
-  std::fflush(stdout);
+  Print("turns                  %s of %s\n", FormatCount(report.turns_done),
+        FormatCount(report.turns_total));
+  Print("prompt tokens          %s, %s found in the cache\n", FormatCount(report.prompt_tokens),
+        FormatCount(report.matched_tokens));
+  Print("reply tokens           %s\n", FormatCount(report.reply_tokens));
+  Print("hit rate               %s\n", FormatShare(report.hit_rate()));
+  Print("deferrals              %s\n", FormatCount(report.deferrals));
+  Print("losses                 %s shortened, %s restarted, %s refused\n",
+        FormatCounted(report.shortened, "sequence"), FormatCount(report.lost),
+        FormatCounted(report.refused, "operation"));
+  Print("operations             %s in %s and %s\n", FormatCount(report.operations),
+        FormatCounted(report.batches, "batch"), FormatElapsed(report.elapsed));
+  Print("operations per second  %s\n",
+        FormatCount(static_cast<uint64_t>(report.operations_per_second())));
+  Print("batch latency          p50 %s, p99 %s\n", FormatElapsed(report.batch_latency_p50),
+        FormatElapsed(report.batch_latency_p99));
+  std::cout.flush();
 }
 
 void PrintJson(const ChatWorkloadReport& report) {

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/printable.h"
 
 namespace pagoda::resp {
 namespace {
@@ -41,6 +42,8 @@ class Parser {
     at_ += head.line_bytes;
     value.kind = head.kind;
     value.text = std::string(head.text);
+    // The text reaches logs, errors and terminals.
+    if (head.kind == Kind::kError) value.text = Printable(value.text);
     value.integer = head.kind == Kind::kInteger ? head.number : 0;
     if (head.kind == Kind::kBulk) return Bulk(static_cast<size_t>(head.number), value);
     if (head.kind == Kind::kArray) return Array(static_cast<size_t>(head.number), value, depth);

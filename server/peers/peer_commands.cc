@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/printable.h"
 #include "pools/store/stored_value.h"
 #include "server/callers/tokens_file.h"
 
@@ -34,11 +35,7 @@ constexpr absl::string_view kWrites[] = {
 
 // What a peer sent, for an error: printable, and not long.
 std::string Shown(absl::string_view text) {
-  std::string shown(text.substr(0, kMaxNameShown));
-  for (char& c : shown) {
-    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
-  }
-  return shown;
+  return Printable(std::string(text.substr(0, kMaxNameShown)));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "clients/pagodactl/format.h"
 
+#include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/terminal.h"
 #include "gtest/gtest.h"
 
@@ -68,7 +69,7 @@ TEST(TerminalTest, OnlyColouredTerminalsGetEscapes) {
   Terminal terminal;
   EXPECT_EQ(Paint(terminal, Style::kRed, "x"), "x");
   terminal.color = true;
-  EXPECT_EQ(Paint(terminal, Style::kRed, "x"), "\x1b[31mx\x1b[0m");
+  EXPECT_EQ(ForTerminal(Paint(terminal, Style::kRed, "x")), "\x1b[31mx\x1b[0m");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "clients/pagodactl/printable_output.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -25,7 +26,8 @@ TEST(ProgressBarTest, RedrawsOneLineOnATerminal) {
   std::ostringstream out;
   ProgressBar bar("turns", 1200, Screen(100), out, kStart);
   bar.Update(600, "hit rate 50 %", kStart);
-  EXPECT_EQ(out.str(), "\r\x1b[Kturns ############............  50 % 600/1,200  hit rate 50 %");
+  EXPECT_EQ(ForTerminal(out.str()),
+            "\r\x1b[Kturns ############............  50 % 600/1,200  hit rate 50 %");
 }
 
 TEST(ProgressBarTest, DrawsAtMostTenTimesASecond) {
@@ -33,7 +35,7 @@ TEST(ProgressBarTest, DrawsAtMostTenTimesASecond) {
   ProgressBar bar("turns", 100, Screen(100), out, kStart);
   for (int ms = 0; ms < 1000; ++ms) bar.Update(ms / 10, "", kStart + absl::Milliseconds(ms));
   size_t drawings = 0;
-  for (char c : out.str()) drawings += c == '\r' ? 1 : 0;
+  for (char c : ForTerminal(out.str())) drawings += c == '\r' ? 1 : 0;
   EXPECT_EQ(drawings, 10u);
 }
 
@@ -61,7 +63,7 @@ TEST(ProgressBarTest, ALineNeverWraps) {
   ProgressBar bar("turns", 100, terminal, out, kStart);
   bar.Update(100, std::string(200, 'x'), kStart);
   size_t characters = 0;
-  for (unsigned char c : out.str()) characters += (c & 0xC0) != 0x80 ? 1 : 0;
+  for (unsigned char c : ForTerminal(out.str())) characters += (c & 0xC0) != 0x80 ? 1 : 0;
   EXPECT_EQ(characters, 39u + 4u);  // The carriage return and the three bytes that clear the line.
 }
 
@@ -71,7 +73,7 @@ TEST(ProgressBarTest, ClearsItsLine) {
   bar.Update(0, "", kStart);
   EXPECT_THAT(out.str(), HasSubstr("100 % 0/0"));
   bar.Clear();
-  EXPECT_THAT(out.str(), EndsWith("\r\x1b[K"));
+  EXPECT_THAT(ForTerminal(out.str()), EndsWith("\r\x1b[K"));
 }
 
 TEST(ProgressBarTest, SaysWhenADrawingIsDue) {

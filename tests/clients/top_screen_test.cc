@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "clients/pagodactl/printable_output.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/clients/top_samples.h"
@@ -264,7 +265,7 @@ TEST(TopScreenTest, ColoursAndUnicodeAreTheTerminals) {
     for (const unsigned char c : line) EXPECT_TRUE(c >= 0x20 && c < 0x7F) << line;
   }
   terminal.unicode = terminal.color = true;
-  EXPECT_EQ(Draw(TwoLooks(), terminal)[5],
+  EXPECT_EQ(ForTerminal(Draw(TwoLooks(), terminal)[5]),
             "  primary   "
             "\x1b[32m██████████████████████\x1b[0m\x1b[34m▓▓▓▓▓▓▓▓▓▓▓\x1b[0m\x1b[33m▒▒▒▒\x1b[0m"
             "\x1b[36m╱\x1b[0m\x1b[2m░░░░░░\x1b[0m 85.1 % of 1,000");

@@ -8,7 +8,7 @@ import pathlib
 import socket
 
 import pytest
-from hostile_wire import Attacker
+from hostile_wire import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, Attacker, frame, header
 from pagoda_client import Client
 from pagoda.v1 import admin_pb2, cache_pb2, events_pb2
 
@@ -100,6 +100,19 @@ def test_floods(attacked, flood):
     for _ in range(FLOODS):
         attacker.send(getattr(attacker, flood)(FRAMES_PER_FLOOD))
         serve_one(daemon)
+
+
+def test_a_header_cannot_forge_a_line_of_the_log(start_daemon):
+    daemon = start_daemon()
+    fields = {":method": "POST", ":scheme": "http", ":path": "/x", ":authority": "localhost", "te": "x\r\x1b[2J2026 error forged"}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(daemon.unix_socket))
+        request = b"".join(header(name, value) for name, value in fields.items())
+        connection.sendall(PREFACE + frame(SETTINGS) + frame(HEADERS, END_HEADERS | END_STREAM, 1, request))
+        daemon.wait_until(lambda daemon: b"2026 error forged" in daemon.log.read_bytes())
+    log = daemon.log.read_bytes()
+    assert rb"x\r\u001b[2J2026 error forged" in log
+    assert b"\r" not in log and b"\x1b" not in log
 
 
 def test_probes_are_answered_beside_http_requests_that_never_come(start_daemon):

@@ -1,12 +1,15 @@
 """What pagodactl shows of a daemon's clients, and what an operator ends with it."""
 
 import os
+import pty
+import re
+import subprocess
 import time
 
 import pool_view
 import pytest
 from pagoda_client import Client, OperationError, authorized
-from pagodactl import run, run_json, run_ok
+from pagodactl import command, run, run_json, run_ok
 
 OPERATOR = "token-of-the-operator-0123456789"
 
@@ -24,6 +27,22 @@ def two_clients(daemon):
         engine.add(2, [7] * 6)
         loader.allocate(5)
         yield engine, loader
+
+
+def test_a_name_does_nothing_to_a_terminal(start_daemon):
+    """Nor to a program that reads JSON: that one gets the name as it is."""
+    daemon = start_daemon()
+    name = "\x1b[31mEVIL\x1b[2J\r\u202e\x7f"
+    with Client(daemon.channel, name):
+        assert run_json(daemon, "sessions")["sessions"][0]["client_name"] == name
+        near, far = pty.openpty()
+        ended = subprocess.run(command(daemon, "sessions"), stdout=far, stderr=far, env={"TERM": "xterm"}, timeout=60, check=False)
+        os.close(far)
+        written = os.read(near, 65536)
+        os.close(near)
+    assert ended.returncode == 0, written
+    assert rb"\u001b[31mEVIL\u001b[2J\r\u202e\u007f" in written
+    assert not re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]|\r(?!\n)|EVIL\x1b", written), written
 
 
 def test_sessions_show_what_each_client_has(daemon, two_clients):

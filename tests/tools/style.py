@@ -9,6 +9,9 @@
 * A source file ends with one newline and holds no tabs and no trailing blanks.
 * The product starts threads in base/thread.cc alone, which returns a Status. Tests may use others.
 * Options are checked by clients/pagodactl/number_check.h, whose errors are short.
+* Text of other processes reaches a terminal or a log through one place: ForTerminal in the command
+  line, Log in the daemon. So the command line has no stdio and no control sequences elsewhere, and
+  the daemon writes nothing else to its standard streams but in main.cc.
 """
 
 import pathlib
@@ -28,6 +31,12 @@ STARTS_A_THREAD = re.compile(r"\bstd::(?:j?thread|async)\b(?!::)|\b(?:pthread_cr
 THREADS_START = pathlib.Path("base/thread.cc")
 # The errors of these print a bound with 309 digits.
 LONG_BOUND = re.compile(r"\bCLI::(?:Positive|NonNegative)Number\b")
+STDIO = re.compile(r"\b(?:F?PrintF|v?f?printf|f?puts|putchar|fwrite)\(")
+STREAMS = re.compile(r"\bstd::(?:cout|cerr|clog)\b|\bSTD(?:OUT|ERR)_FILENO\b")
+ESCAPES = re.compile(r"\\x1[bB]|\\033|\\e\[")
+COMMAND_LINE = (("clients", "pagodactl"), ("clients", "pagoda_run"), ("clients", "pagoda_engine"))
+MAY_ESCAPE = {"printable_output.cc", "full_screen.cc"}
+DAEMON_STREAMS = {pathlib.Path("server/log.cc"), pathlib.Path("server/main.cc")}
 # Written so that this file does not find itself.
 REMINDER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
 
@@ -60,8 +69,20 @@ def check_text(path, text):
                 yield f"{path}:{number}: starts a thread; use Thread of base/thread.h: {line.strip()}"
             if LONG_BOUND.search(line.split("//")[0]):
                 yield f"{path}:{number}: use AboveZero or NotNegative of number_check.h: {line.strip()}"
+    if path.suffix in CODE:
+        yield from check_output(path, text)
     if path.suffix in (".h", ".cuh"):
         yield from check_header(path, text)
+
+
+def check_output(path, text):
+    command_line, daemon = path.parts[:2] in COMMAND_LINE, path.parts[0] == "server"
+    for number, line in enumerate(text.split("\n"), start=1):
+        code = line.split("//")[0]
+        if command_line and (STDIO.search(code) or (ESCAPES.search(code) and path.name not in MAY_ESCAPE)):
+            yield f"{path}:{number}: passes by ForTerminal; use printable_output.h: {line.strip()}"
+        if daemon and path not in DAEMON_STREAMS and (STDIO.search(code) or STREAMS.search(code)):
+            yield f"{path}:{number}: passes by Log: {line.strip()}"
 
 
 def violations(root, files):

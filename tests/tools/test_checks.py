@@ -105,6 +105,24 @@ def test_code_that_starts_no_thread_of_the_product_is_left_alone(tmp_path, name,
     assert style.violations(tmp_path, files) == []
 
 
+@pytest.mark.parametrize("name, line, word", [
+    ("server/cache/a.cc", r'std::cerr << name << "\n";', "passes by Log"),
+    ("server/cache/a.cc", r'write(STDERR_FILENO, name.data(), name.size());', "passes by Log"),
+    ("clients/pagodactl/a.cc", 'absl::PrintF("%s", name);', "passes by ForTerminal"),
+    ("clients/pagodactl/a.cc", r'constexpr char kBold[] = "\x1b[1m";', "passes by ForTerminal"),
+    ("clients/pagoda_run/a.cc", "std::fputs(name.c_str(), stdout);", "passes by ForTerminal"),
+    ("server/log.cc", "write(STDERR_FILENO, line.data(), line.size());", None),
+    ("clients/pagodactl/a.cc", 'Print("%s", name);', None),
+    ("clients/pagodactl/a.cc", "std::cout << std::snprintf(buffer, size, format);", None),
+    ("clients/pagodactl/full_screen.cc", r'constexpr char kHome[] = "\x1b[H";', None),
+])
+def test_text_of_other_processes_reaches_a_terminal_through_one_place(tmp_path, name, line, word):
+    folder = name.split("/")[0]
+    files = plant(tmp_path, {f"{folder}/README.md": "Words\n", name: line + "\n"})
+    found = style.violations(tmp_path, files)
+    assert found == [] if word is None else len(found) == 1 and word in found[0]
+
+
 def test_a_check_that_sees_no_files_fails(tmp_path):
     assert tree.report("nothing", tree.project_files(tmp_path), []) == 1
 

@@ -55,6 +55,20 @@ TEST(ErrorsTest, AGrpcStatusCarriesTheSameDetailsAndMetadata) {
   EXPECT_EQ(InfoOf(details).metadata().at("oldest_revision"), "17");
 }
 
+TEST(ErrorsTest, ATextThatATerminalObeysIsPrintableAtBothEnds) {
+  const grpc::Status sent = ToGrpcStatus(absl::NotFoundError("no cache \x1b[2J\r\xff"));
+  EXPECT_EQ(sent.error_message(), "no cache \\u001b[2J\\r\\xff");
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(sent.error_details()));
+  EXPECT_EQ(details.message(), sent.error_message());
+  EXPECT_EQ(StatusFromGrpc(sent).message(), sent.error_message());
+  // The sender is no daemon of ours.
+  EXPECT_EQ(StatusFromGrpc(grpc::Status(grpc::StatusCode::INTERNAL, "\x1b]0;x\x07")).message(),
+            "\\u001b]0;x\\u0007");
+  details.set_message("forged\nline");
+  EXPECT_EQ(StatusFromProto(details).message(), "forged\\nline");
+}
+
 TEST(ErrorsTest, OkIsOkWithoutDetails) {
   const grpc::Status status = ToGrpcStatus(absl::OkStatus());
   EXPECT_TRUE(status.ok());

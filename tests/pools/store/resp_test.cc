@@ -27,6 +27,8 @@ Value Parsed(const std::string& bytes) {
 TEST(RespTest, ParsesEachKind) {
   EXPECT_TRUE(Parsed("+OK\r\n").is_text("OK"));
   EXPECT_EQ(Parsed("-ERR no\r\n").kind, Kind::kError);
+  EXPECT_EQ(Parsed("-ERR \x1b[2J\r2026 forged\xff\r\n").text, "ERR \\u001b[2J\\r2026 forged\\xff");
+  EXPECT_EQ(Parsed("$2\r\n\x1b\xff\r\n").text, "\x1b\xff") << "a value stays as it is";
   EXPECT_EQ(Parsed("-ERR no\r\n").text, "ERR no");
   EXPECT_EQ(Parsed(":-42\r\n").integer, -42);
   EXPECT_EQ(Parsed("$-1\r\n").kind, Kind::kNull);
