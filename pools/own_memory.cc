@@ -7,12 +7,15 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "pools/available_memory.h"
 
 namespace pagoda {
 namespace {
@@ -31,7 +34,19 @@ absl::Status OtherUser(const std::string& name, uid_t owner) {
 
 }  // namespace
 
-absl::Status ReserveMemory(int fd, const std::string& name, uint64_t size_bytes) {
+absl::Status ReserveMemory(int fd, const std::string& name, uint64_t size_bytes,
+                           const std::string& root) {
+  struct stat info;
+  const uint64_t taken = fstat(fd, &info) == 0 ? static_cast<uint64_t>(info.st_blocks) * 512 : 0;
+  const uint64_t missing = size_bytes - std::min(size_bytes, taken);
+  const std::optional<CgroupLimit> cgroup = TightestCgroupLimit(root);
+  if (cgroup.has_value() && missing > cgroup->available_bytes) {
+    return MakeError(Reason::kOutOfMemory,
+                     absl::StrCat("shared memory ", name, " needs ", missing,
+                                  " more bytes, and the cgroup's limit of ", cgroup->limit_bytes,
+                                  " bytes (", cgroup->file, ") leaves ", cgroup->available_bytes,
+                                  "; raise the limit, or make the tiers smaller"));
+  }
   struct statvfs fs;
   const uint64_t free_bytes = fstatvfs(fd, &fs) == 0 ? uint64_t{fs.f_bavail} * fs.f_frsize : 0;
   const int error = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes));

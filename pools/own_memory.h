@@ -27,8 +27,11 @@ absl::Status CheckOwnMemory(int fd, const std::string& name);
 absl::StatusOr<FileDescriptor> OpenOwnMemory(const std::string& name, int flags);
 
 // Sets the object's size and reserves its pages. Without the reservation, a full file system would
-// raise SIGBUS at the first write. Existing bytes stay. Errors: OUT_OF_MEMORY.
-absl::Status ReserveMemory(int fd, const std::string& name, uint64_t size_bytes);
+// raise SIGBUS at the first write. Existing bytes stay. If the missing pages exceed what the cgroup
+// leaves this process, none is taken: the kernel would kill a process. `root` is for tests
+// (available_memory.h). Errors: OUT_OF_MEMORY.
+absl::Status ReserveMemory(int fd, const std::string& name, uint64_t size_bytes,
+                           const std::string& root = "");
 
 // Marks the name of a shared memory object as owned by a living process: a lock on a file beside
 // the object. The object itself cannot carry the lock. Its descriptors are handed out, and every

@@ -122,8 +122,8 @@ class SharedMemory {
 };
 
 // The bytes that new shared memory can take now: the smaller of the free space of its file system
-// and the machine's free memory. Other processes may take them first. Errors: those of reading the
-// two.
+// and AvailableMemoryBytes (of the machine and the cgroup). Other processes may take them first.
+// Errors: those of reading the two.
 absl::StatusOr<uint64_t> FreeSharedMemoryBytes();
 
 }  // namespace pagoda
