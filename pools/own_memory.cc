@@ -41,11 +41,12 @@ absl::Status ReserveMemory(int fd, const std::string& name, uint64_t size_bytes,
   const uint64_t missing = size_bytes - std::min(size_bytes, taken);
   const std::optional<CgroupLimit> cgroup = TightestCgroupLimit(root);
   if (cgroup.has_value() && missing > cgroup->available_bytes) {
-    return MakeError(Reason::kOutOfMemory,
-                     absl::StrCat("shared memory ", name, " needs ", missing,
-                                  " more bytes, and the cgroup's limit of ", cgroup->limit_bytes,
-                                  " bytes (", cgroup->file, ") leaves ", cgroup->available_bytes,
-                                  "; raise the limit, or make the tiers smaller"));
+    return MakeError(
+        Reason::kOutOfMemory,
+        absl::StrCat("shared memory ", name, " needs ", missing, " more bytes and ",
+                     cgroup->available_bytes, " are free within the cgroup's limit of ",
+                     cgroup->limit_bytes, " bytes (", cgroup->file,
+                     "); raise the limit, or make the tiers smaller"));
   }
   struct statvfs fs;
   const uint64_t free_bytes = fstatvfs(fd, &fs) == 0 ? uint64_t{fs.f_bavail} * fs.f_frsize : 0;
