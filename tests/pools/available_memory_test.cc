@@ -3,15 +3,20 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <system_error>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "pools/file_descriptor.h"
 #include "pools/own_memory.h"
+#include "pools/shared_memory.h"
 
 namespace pagoda {
 namespace {
@@ -125,6 +130,35 @@ TEST_F(AvailableMemoryTest, SharedMemoryAboveTheLimitIsRefusedWithTheLimitsFileA
   // Pages that exist are not asked for again.
   Write("/sys/fs/cgroup/box/memory.max", "4096\n");
   EXPECT_TRUE(ReserveMemory(fd.get(), "/limited", 65536, root_).ok());
+}
+
+// A cgroup of this machine, if this process may make one.
+TEST(RealCgroupTest, AProcessInItHearsOfTheLimitAndIsNotKilled) {
+  const bool version_2 = std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers");
+  const std::string folder = absl::StrCat("/sys/fs/cgroup/", version_2 ? "" : "memory/",
+                                          "pagoda-available-memory-", getpid());
+  const std::string file = folder + (version_2 ? "/memory.max" : "/memory.limit_in_bytes");
+  std::error_code error;
+  std::filesystem::create_directory(folder, error);
+  if (error) GTEST_SKIP() << "no cgroup can be made: " << error.message();
+  const absl::Cleanup remove = [&folder] { rmdir(folder.c_str()); };
+  std::ofstream(file) << (64 << 20) << std::flush;
+  if (access(file.c_str(), W_OK) != 0) GTEST_SKIP() << "the cgroup limits no memory";
+
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::ofstream(folder + "/cgroup.procs") << getpid() << std::flush;
+    const std::optional<CgroupLimit> limit = TightestCgroupLimit();
+    if (!limit.has_value() || limit->limit_bytes > 64 << 20) _exit(2);
+    if (AvailableMemoryBytes().value_or(uint64_t{1} << 60) > 64 << 20) _exit(3);
+    const auto memory = SharedMemory::Create(absl::StrCat("/pagoda-limited-", getpid()), 80 << 20);
+    _exit(ReasonOf(memory.status()) == Reason::kOutOfMemory ? 0 : 4);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace
