@@ -127,6 +127,7 @@ class Engine::State {
 
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
     if (absl::Status status = Check(request); !status.ok()) return status;
+    if (absl::Status status = model_->CheckFiles(); !status.ok()) return status;
     adapters_.Apply(request);
     if (request.grammar != nullptr) {
       const std::vector<TokenId>& ends = model_->config().eos_token_ids;
@@ -376,6 +377,7 @@ absl::StatusOr<CacheSpec> Engine::CacheSpecForModel(const std::string& model_dir
                            .dtype = kv_dtype,
                            .kind = layer.kind});
   }
+  if (absl::Status unchanged = checkpoint->CheckUnchanged(); !unchanged.ok()) return unchanged;
   return spec;
 }
 
@@ -469,6 +471,8 @@ absl::Status Engine::Attach(std::unique_ptr<CacheClient> client) {
 }
 
 absl::Status Engine::Check(const GenerateRequest& request) const { return state_->Check(request); }
+
+absl::Status Engine::CheckFiles() const { return state_->model().CheckFiles(); }
 
 const ModelConfig& Engine::model() const { return state_->model().config(); }
 

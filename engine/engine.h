@@ -83,11 +83,11 @@ class Engine {
   // outcome, the sequences' blocks are released before `on_end`; the computed KV stays cached.
   //
   // Errors, after which no callback is called: those of Check; QUEUE_FULL (the tenant's share of
-  // the queue is full); INVALID_COUNT (a request of so many bytes can never wait). Errors of the
-  // report, through `on_end`: BLOCKS_EXHAUSTED (other clients hold the cache);
-  // TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES and SEQUENCE_BYTES_EXHAUSTED (other clients of the
-  // tenant hold its quota); CANCELLED (`on_token` or `request.cancelled` asked for it, or the
-  // engine ended); the client's own.
+  // the queue is full); INVALID_COUNT (a request of so many bytes can never wait); those of
+  // CheckFiles. Errors of the report, through `on_end`: BLOCKS_EXHAUSTED (other clients hold the
+  // cache); TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES and SEQUENCE_BYTES_EXHAUSTED (other clients
+  // of the tenant hold its quota); CANCELLED (`on_token` or `request.cancelled` asked for it, or
+  // the engine ended); the client's own.
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end);
 
   // Submits and waits for the end. REQUIRES: the caller is not on the engine's thread.
@@ -106,6 +106,10 @@ class Engine {
   absl::StatusOr<KvFileReport> SaveKv(const NamespaceKey& name_space,
                                       absl::Span<const TokenId> tokens, const std::string& path);
   absl::StatusOr<KvFileReport> LoadKv(const NamespaceKey& name_space, const std::string& path);
+
+  // Whether the model's files are as they were at Create. Weights are read from them as long as the
+  // engine runs. After an error (DATA_LOSS with the file) no request succeeds any more.
+  absl::Status CheckFiles() const;
 
   // Checks a request as Submit does. Errors: INVALID_PROMPT (empty, a token outside the vocabulary,
   // or with its new tokens longer than max_position_embeddings), INVALID_COUNT (max_new_tokens or

@@ -445,6 +445,7 @@ absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, con
         *file, sequence.table(pool.pool->mapping().layout.layers.front()), *cached, count, pool);
     if (!loaded.ok()) return loaded;
   }
+  if (absl::Status unchanged = file->CheckUnchanged(); !unchanged.ok()) return unchanged;
   if (absl::Status committed = sequence.Commit(count); !committed.ok()) return committed;
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return FileError(path, "read");

@@ -36,8 +36,8 @@ absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, con
 // Puts a file's KV into the cache, so that the next prompt with this prefix matches it. The form of
 // the file is not trusted; the KV values in it are. Blocks in float8 get new scales by the rules of
 // kernels/float8_scales.h; the numbers that SaveKv has read from such blocks stay what they are.
-// Errors: INVALID_CHECKPOINT (not such a file, or of another model or shape); those of the client:
-// INVALID_COUNT, BLOCKS_EXHAUSTED.
+// Errors: INVALID_CHECKPOINT (not such a file, or of another model or shape); DATA_LOSS if the file
+// changes meanwhile; those of the client: INVALID_COUNT, BLOCKS_EXHAUSTED.
 absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space, const std::string& path);
 

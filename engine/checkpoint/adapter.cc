@@ -15,7 +15,6 @@
 #include "engine/checkpoint/adapter_fields.h"
 #include "engine/checkpoint/field_reader.h"
 #include "engine/checkpoint/json_text.h"
-#include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/safetensors.h"
 
 namespace pagoda {
@@ -28,9 +27,7 @@ absl::Status Refuse(const std::string& path, absl::string_view why) {
 }
 
 absl::StatusOr<AdapterOptions> ReadOptions(const std::string& path) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(path);
-  if (!file.ok()) return file.status();
-  const absl::StatusOr<nlohmann::json> root = ParseJsonObject(file->text(), path, "the file");
+  const absl::StatusOr<nlohmann::json> root = ParseJsonFile(path, "the file");
   if (!root.ok()) return root.status();
   FieldReader reader(*root, path);
   AdapterOptions options = ReadAdapterOptions(reader);
@@ -209,6 +206,7 @@ absl::StatusOr<Adapter> Adapter::OpenFiles(const std::string& config_path,
     return Refuse(config_path, "target_modules and layers_to_transform name no module");
   }
   adapter.fingerprint_ = FingerprintOf(adapter.changes_);
+  if (absl::Status unchanged = file->CheckUnchanged(); !unchanged.ok()) return unchanged;
   return adapter;
 }
 

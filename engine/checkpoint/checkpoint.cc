@@ -13,7 +13,6 @@
 #include "engine/checkpoint/gguf_config.h"
 #include "engine/checkpoint/gguf_names.h"
 #include "engine/checkpoint/json_text.h"
-#include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_path.h"
 #include "engine/checkpoint/mxfp4_pairs.h"
 
@@ -32,9 +31,7 @@ bool IsPlainFileName(const std::string& name) {
 
 // The files that an index names.
 absl::StatusOr<std::set<std::string>> ReadIndex(const std::string& path) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(path);
-  if (!file.ok()) return file.status();
-  const absl::StatusOr<json> index = ParseJsonObject(file->text(), path, "the index");
+  const absl::StatusOr<json> index = ParseJsonFile(path, "the index");
   if (!index.ok()) return index.status();
   const json weight_map = index->value("weight_map", json());
   if (!weight_map.is_object() || weight_map.empty()) {
@@ -153,6 +150,14 @@ absl::StatusOr<std::vector<float>> Checkpoint::ReadFloats(const std::string& nam
   const absl::StatusOr<TensorInfo> tensor = Find(name, shape);
   if (!tensor.ok()) return tensor.status();
   return ToFloats(*tensor);
+}
+
+absl::Status Checkpoint::CheckUnchanged() const {
+  if (gguf_.has_value()) return gguf_->CheckUnchanged();
+  for (const SafetensorsFile& file : files_) {
+    if (absl::Status status = file.CheckUnchanged(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 std::string Checkpoint::Fingerprint(const ModelConfig& config) const {

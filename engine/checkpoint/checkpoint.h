@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/checkpoint/gguf.h"
@@ -47,6 +48,10 @@ class Checkpoint {
   // kept. A process that makes the cache and the engine computes it for both; the second time the
   // bytes are in the page cache. It is no defence against a model made to collide.
   std::string Fingerprint(const ModelConfig& config) const;
+
+  // Whether all that was read from the files so far is what they had at Open: see
+  // MappedFile::CheckUnchanged. Errors: DATA_LOSS with the file.
+  absl::Status CheckUnchanged() const;
 
  private:
   explicit Checkpoint(std::string model_dir) : model_dir_(std::move(model_dir)) {}

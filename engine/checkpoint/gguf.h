@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/gguf_values.h"
 #include "engine/checkpoint/mapped_file.h"
@@ -22,6 +23,8 @@ class GgufFile {
   static absl::StatusOr<GgufFile> Open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  // See MappedFile.
+  absl::Status CheckUnchanged() const { return file_.CheckUnchanged(); }
   const GgufMetadata& metadata() const { return metadata_; }
   // By their names in the file. The bytes are valid as long as this object exists.
   const TensorMap& tensors() const { return tensors_; }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "engine/checkpoint/mapped_file.h"
 #include "engine/json_builder.h"
 
 namespace pagoda {
@@ -32,6 +33,14 @@ absl::StatusOr<json> ParseJsonObject(std::string_view text, absl::string_view pa
   if (root.ok() && root->is_object()) return root;
   const std::string complaint(root.ok() ? "is not a JSON object" : root.status().message());
   return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": ", what, " ", complaint));
+}
+
+absl::StatusOr<json> ParseJsonFile(const std::string& path, absl::string_view what) {
+  const absl::StatusOr<MappedFile> file = MappedFile::Open(path);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<json> root = ParseJsonObject(file->text(), path, what);
+  if (absl::Status unchanged = file->CheckUnchanged(); !unchanged.ok()) return unchanged;
+  return root;
 }
 
 }  // namespace pagoda

@@ -3,6 +3,7 @@
 #define PAGODA_ENGINE_CHECKPOINT_JSON_TEXT_H_
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,9 @@ namespace pagoda {
 // INVALID_CHECKPOINT with `path`, `what` (for example "the header") and the fault.
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, absl::string_view path,
                                                absl::string_view what);
+
+// The same of a whole file. Errors: also those of MappedFile.
+absl::StatusOr<nlohmann::json> ParseJsonFile(const std::string& path, absl::string_view what);
 
 }  // namespace pagoda
 

@@ -14,16 +14,13 @@
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/gguf_config.h"
 #include "engine/checkpoint/json_text.h"
-#include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_path.h"
 
 namespace pagoda {
 namespace {
 
 absl::StatusOr<ModelConfig> LoadJson(const std::string& path) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(path);
-  if (!file.ok()) return file.status();
-  const absl::StatusOr<nlohmann::json> root = ParseJsonObject(file->text(), path, "the file");
+  const absl::StatusOr<nlohmann::json> root = ParseJsonFile(path, "the file");
   if (!root.ok()) return root.status();
   FieldReader reader(*root, path);
   ModelConfig config = ReadDecoder(reader);
@@ -77,7 +74,9 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   if (!gguf_path->has_value()) return LoadJson(absl::StrCat(model_dir, "/config.json"));
   const absl::StatusOr<GgufFile> file = GgufFile::Open(**gguf_path);
   if (!file.ok()) return file.status();
-  return ReadGgufConfig(*file);
+  absl::StatusOr<ModelConfig> config = ReadGgufConfig(*file);
+  if (absl::Status unchanged = file->CheckUnchanged(); !unchanged.ok()) return unchanged;
+  return config;
 }
 
 uint32_t RotaryDim(const RotaryConfig& rotary, uint32_t head_dim) {

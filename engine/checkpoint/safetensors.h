@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/checkpoint/mapped_file.h"
@@ -32,6 +33,8 @@ class SafetensorsFile {
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  // See MappedFile.
+  absl::Status CheckUnchanged() const { return file_.CheckUnchanged(); }
   // The tensors of types that the engine reads, by name. The bytes are valid as long as this object
   // exists.
   const TensorMap& tensors() const { return tensors_; }

@@ -113,6 +113,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(ModelConfig con
     if (!loaded.ok()) return loaded.status();
     backend = std::make_unique<AdapterBackend>(std::move(backend), *std::move(loaded));
   }
+  if (absl::Status unchanged = checkpoint.CheckUnchanged(); !unchanged.ok()) return unchanged;
   return absl::WrapUnique(new Transformer(std::move(config), std::move(checkpoint),
                                           std::move(backend), *std::move(weights)));
 }
@@ -131,7 +132,10 @@ Transformer::~Transformer() = default;
 absl::StatusOr<absl::Span<const float>> Transformer::Forward(
     const ModelInput& input, absl::Span<const kernels::KvLayer> kv) {
   if (absl::Status status = Compute(input, kv); !status.ok()) return status;
-  return backend_->EndStep(config_.final_soft_cap, Logits(input));
+  absl::StatusOr<absl::Span<const float>> logits =
+      backend_->EndStep(config_.final_soft_cap, Logits(input));
+  if (absl::Status unchanged = CheckFiles(); !unchanged.ok()) return unchanged;
+  return logits;
 }
 
 absl::StatusOr<ModelOutput> Transformer::ForwardWithDraws(const ModelInput& input,
@@ -139,7 +143,10 @@ absl::StatusOr<ModelOutput> Transformer::ForwardWithDraws(const ModelInput& inpu
   PAGODA_CHECK(input.draws.empty() || input.draws.size() == input.logit_rows.size(),
                "a draw for each of the logit rows");
   if (absl::Status status = Compute(input, kv); !status.ok()) return status;
-  return backend_->EndStepWithDraws(config_.final_soft_cap, Logits(input));
+  absl::StatusOr<ModelOutput> output =
+      backend_->EndStepWithDraws(config_.final_soft_cap, Logits(input));
+  if (absl::Status unchanged = CheckFiles(); !unchanged.ok()) return unchanged;
+  return output;
 }
 
 // Without the rows behind the wanted ones.

@@ -42,6 +42,8 @@ class Transformer {
   // WindowsOf(config()): ModelInput::windows must be the same.
   absl::Span<const WindowSize> windows() const { return windows_; }
   const Backend& backend() const { return *backend_; }
+  // See Checkpoint::CheckUnchanged. After an error every Forward fails with it. Thread-safe.
+  absl::Status CheckFiles() const { return checkpoint_.CheckUnchanged(); }
 
   // Runs the tokens through all layers. Writes their K and V into `kv`, one entry per layer in the
   // model's order (KvPools::layers), and attends over the blocks of the input's tables. Returns the
@@ -50,8 +52,9 @@ class Transformer {
   // the attention kernel.
   //
   // REQUIRES: tokens below vocab_size, windows of the model, rows below N; the pools are in the
-  // backend's memory. Errors: INTERNAL if a kernel or a product fails or refuses its arguments; the
-  // KV of the tokens is then undefined.
+  // backend's memory. Errors: INTERNAL if a kernel or a product fails or refuses its arguments;
+  // DATA_LOSS if a file of the model has changed, because weights are read from it. The KV of the
+  // tokens is then undefined.
   absl::StatusOr<absl::Span<const float>> Forward(const ModelInput& input,
                                                   absl::Span<const kernels::KvLayer> kv);
   // The same, but the backend may choose the tokens of input.draws, which are empty or have one for

@@ -34,6 +34,9 @@ ModelText FromGguf(const std::string& path) {
   if (!tokenizer.ok()) return WithoutText(tokenizer.status());
   absl::StatusOr<ChatFormat> chat =
       ChatFormat::From(GgufChatSettings(file->metadata(), **tokenizer), **tokenizer);
+  if (absl::Status unchanged = file->CheckUnchanged(); !unchanged.ok()) {
+    return WithoutText(unchanged);
+  }
   return WithText(*std::move(tokenizer), std::move(chat));
 }
 
