@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "pools/own_memory.h"
 
 // For kernels newer than the C library.
 #ifndef MADV_POPULATE_READ
@@ -182,10 +183,11 @@ absl::Status TakeWhereLimited(std::byte* data, uint64_t size_bytes, uint64_t pag
                               MemoryAccess access, const HugePageProbe& probe) {
   if (!probe.LimitsFaults(page_bytes)) return absl::OkStatus();
   const int advice = access == MemoryAccess::kRead ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
-  if (madvise(data, size_bytes, advice) == 0) return absl::OkStatus();
+  const int error = TakePages(data, size_bytes, advice);
+  if (error == 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("a cgroup, a cpuset or a memory policy of this process refuses some of its ",
-                   size_bytes / page_bytes, " pages: ", std::strerror(errno)));
+                   size_bytes / page_bytes, " pages: ", std::strerror(error)));
 }
 
 absl::Status AskForTransparent(std::byte* data, uint64_t size_bytes, Reservation reservation) {
@@ -195,8 +197,9 @@ absl::Status AskForTransparent(std::byte* data, uint64_t size_bytes, Reservation
   if (reservation == Reservation::kSparse) return absl::OkStatus();
   // Takes the pages through the mapping: posix_fallocate takes small ones if the setting is
   // "advise".
-  if (madvise(data, size_bytes, MADV_POPULATE_WRITE) == 0) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, "madvise(MADV_POPULATE_WRITE)");
+  const int error = TakePages(data, size_bytes, MADV_POPULATE_WRITE);
+  if (error == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(error, "madvise(MADV_POPULATE_WRITE)");
 }
 
 absl::Status Collapse(std::byte* data, uint64_t size_bytes) {

@@ -1,6 +1,7 @@
 #include "pools/own_memory.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,17 +9,32 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "pools/available_memory.h"
 
 namespace pagoda {
 namespace {
+
+// The memory that is taken at a time.
+constexpr uint64_t kPieceBytes = uint64_t{1} << 26;
+constexpr uint64_t kMostThreads = 8;
+
+std::atomic<uint64_t> taken_bytes = 0;
+
+// Those that this process can run on.
+uint64_t Processors() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? static_cast<uint64_t>(CPU_COUNT(&set)) : 1;
+}
 
 absl::Status Refuse(const std::string& name, const std::string& why) {
   return MakeError(Reason::kPermissionDenied,
@@ -33,6 +49,33 @@ absl::Status OtherUser(const std::string& name, uid_t owner) {
 }
 
 }  // namespace
+
+uint64_t TakenMemoryBytes() { return taken_bytes; }
+
+int TakePages(std::byte* data, uint64_t size_bytes, int advice) {
+  std::atomic<uint64_t> next = 0;
+  std::atomic<int> error = 0;
+  const auto take = [&] {
+    while (error == 0) {
+      const uint64_t begin = next.fetch_add(kPieceBytes);
+      if (begin >= size_bytes) return;
+      const uint64_t bytes = std::min(kPieceBytes, size_bytes - begin);
+      if (madvise(data + begin, bytes, advice) != 0) {
+        error = errno;
+      } else {
+        taken_bytes += bytes;
+      }
+    }
+  };
+  std::vector<Thread> threads;
+  const uint64_t pieces = (size_bytes + kPieceBytes - 1) / kPieceBytes;
+  const uint64_t useful = std::min<uint64_t>({pieces, kMostThreads, Processors()});
+  // This thread takes the pages that missing threads do not take.
+  if (useful > 1) (void)StartThreads("pagoda-memory", useful - 1, take, &threads);
+  take();
+  threads.clear();
+  return error;
+}
 
 absl::Status ReserveMemory(int fd, const std::string& name, uint64_t size_bytes,
                            const std::string& root) {
@@ -50,7 +93,18 @@ absl::Status ReserveMemory(int fd, const std::string& name, uint64_t size_bytes,
   }
   struct statvfs fs;
   const uint64_t free_bytes = fstatvfs(fd, &fs) == 0 ? uint64_t{fs.f_bavail} * fs.f_frsize : 0;
-  const int error = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes));
+  // In pieces, for TakenMemoryBytes. More threads would not help: the kernel lets one at a time
+  // allocate in a file. If it does not fit, the kernel refuses it as a whole and takes no page.
+  const uint64_t piece_bytes = missing > free_bytes ? size_bytes : kPieceBytes;
+  uint64_t uncounted = missing;
+  int error = 0;
+  for (uint64_t begin = 0; begin < size_bytes && error == 0; begin += piece_bytes) {
+    const uint64_t bytes = std::min(piece_bytes, size_bytes - begin);
+    error = posix_fallocate(fd, static_cast<off_t>(begin), static_cast<off_t>(bytes));
+    const uint64_t counted = std::min(uncounted, bytes);
+    if (error == 0) taken_bytes += counted;
+    uncounted -= counted;
+  }
   if (error == 0) return absl::OkStatus();
   return MakeError(Reason::kOutOfMemory,
                    absl::StrCat("shared memory ", name, " needs ", size_bytes, " bytes and ",

@@ -3,6 +3,7 @@
 #ifndef PAGODA_POOLS_OWN_MEMORY_H_
 #define PAGODA_POOLS_OWN_MEMORY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -32,6 +33,15 @@ absl::StatusOr<FileDescriptor> OpenOwnMemory(const std::string& name, int flags)
 // (available_memory.h). Errors: OUT_OF_MEMORY.
 absl::Status ReserveMemory(int fd, const std::string& name, uint64_t size_bytes,
                            const std::string& root = "");
+
+// The bytes of shared memory whose pages this process has taken since its start, by ReserveMemory
+// and TakePages. It grows while a large object's pages are taken. Thread-safe.
+uint64_t TakenMemoryBytes();
+
+// Takes the pages of a shared mapping through it (madvise: MADV_POPULATE_READ or
+// MADV_POPULATE_WRITE), on up to eight threads if it is large: the kernel fills pages with zeroes,
+// a thread at a time. Returns 0, or the kernel's error; some pages may be taken then.
+int TakePages(std::byte* data, uint64_t size_bytes, int advice);
 
 // Marks the name of a shared memory object as owned by a living process: a lock on a file beside
 // the object. The object itself cannot carry the lock. Its descriptors are handed out, and every

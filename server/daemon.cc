@@ -103,6 +103,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
   if (absl::Status status = daemon->KnowCallers(); !status.ok()) return status;
   if (absl::Status status = daemon->MeetOthers(); !status.ok()) return status;
+  if (absl::Status status = daemon->ListenForProbes(); !status.ok()) return status;
   if (absl::Status status = daemon->OpenCaches(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeServices(); !status.ok()) return status;
   if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
@@ -276,6 +277,10 @@ absl::Status Daemon::MakeServices() {
       HeartbeatInterval(supervisor_.watchdog_timeout()),
       [this] {
         for (const CachePtr& cache : caches_->All()) cache->manager->revision();
+        if (state_.phase() == ServingState::Phase::kStarting || told_of_engine_) return;
+        const absl::Status files = EngineStatus();
+        told_of_engine_ = !files.ok();
+        if (told_of_engine_) Log(LogLevel::kError, std::string(files.message()));
       },
       &supervisor_);
   if (config_.knows_callers()) {
@@ -364,16 +369,37 @@ absl::Status Daemon::WatchListeners() {
   return listeners_->Start();
 }
 
-absl::Status Daemon::ListenHttp() {
-  HttpServer::Handlers handlers;
-  handlers.probes = ProbeRoutes(&state_, heartbeat_.get(), listeners_.get());
-  if (probe_address_.has_value()) {
-    absl::StatusOr<std::unique_ptr<ProbeServer>> probes =
-        ProbeServer::Start(*probe_address_, handlers.probes);
-    if (!probes.ok()) return probes.status();
-    probes_ = *std::move(probes);
+absl::Status Daemon::ListenForProbes() {
+  if (!probe_address_.has_value()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<ProbeServer>> probes =
+      ProbeServer::Start(*probe_address_, ProbeRoutes([this] { return Health(); }));
+  if (!probes.ok()) return probes.status();
+  probes_ = *std::move(probes);
+  return absl::OkStatus();
+}
+
+DaemonHealth Daemon::Health() const {
+  const ServingState::Phase phase = state_.phase();
+  // The other parts are not made yet.
+  if (phase == ServingState::Phase::kStarting) {
+    return {.phase = phase, .start = supervisor_.StartText()};
   }
+  return {.phase = phase,
+          .core_waiting = heartbeat_->waiting(),
+          .silence = listeners_->Longest(),
+          .engine = EngineStatus()};
+}
+
+absl::Status Daemon::EngineStatus() const {
+  ServedCache* const own = opener_->own();
+  if (own == nullptr || own->engine() == nullptr) return absl::OkStatus();
+  return own->engine()->CheckFiles();
+}
+
+absl::Status Daemon::ListenHttp() {
   if (!http_address_.has_value()) return absl::OkStatus();
+  HttpServer::Handlers handlers;
+  handlers.probes = ProbeRoutes([this] { return Health(); });
   HttpServer::Routes& routes = handlers.routes;
   routes["/"] = [](const HttpRequest&) { return StatusPage(); };
   // The metrics can name tenants.

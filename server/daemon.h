@@ -54,6 +54,7 @@ class ReflectionService;
 class RpcMetrics;
 class Sources;
 class StatusApi;
+struct DaemonHealth;
 
 // A running daemon. Thread-safe.
 class Daemon {
@@ -107,6 +108,8 @@ class Daemon {
   absl::Status ResolveAddresses();
   absl::Status KnowCallers();
   absl::Status MeetOthers();
+  // Before the memory is taken, so that probes see how far it is.
+  absl::Status ListenForProbes();
   absl::Status OpenCaches();
   absl::Status MakeServices();
   // Whether the threads run that constructors started in MakeServices.
@@ -115,6 +118,11 @@ class Daemon {
   absl::Status ListenHttp();
   absl::Status ListenForMapping();
   absl::Status WatchListeners();
+
+  // For probes. Thread-safe.
+  DaemonHealth Health() const;
+  // OK if there is no engine. REQUIRES: the phase is past kStarting.
+  absl::Status EngineStatus() const;
 
   const Config config_;
   const std::function<void()> request_drain_;
@@ -153,6 +161,8 @@ class Daemon {
   std::unique_ptr<ProbeServer> probes_;
   std::unique_ptr<MapSocket> map_socket_;
   std::unique_ptr<GrpcServer> grpc_;
+
+  bool told_of_engine_ = false;  // Used by the heartbeat's thread.
 
   absl::Mutex drain_mutex_;
   bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;

@@ -2,12 +2,14 @@
 
 #include <systemd/sd-daemon.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "pools/own_memory.h"
 #include "server/log.h"
 
 namespace pagoda::server {
@@ -31,6 +33,20 @@ std::string StatusLine(std::string_view status) {
 }  // namespace
 
 void Supervisor::Status(std::string_view status) { Send(StatusLine(status)); }
+
+void Supervisor::TakingMemory(uint64_t bytes) {
+  wanted_bytes_ = 0;
+  taken_before_ = TakenMemoryBytes();
+  wanted_bytes_ = bytes;
+}
+
+std::string Supervisor::StartText() const {
+  const uint64_t wanted = wanted_bytes_;
+  if (wanted == 0) return "starting";
+  const uint64_t taken = std::min(TakenMemoryBytes() - taken_before_, wanted);
+  const auto percent = static_cast<int>(100.0 * static_cast<double>(taken) / wanted);
+  return absl::StrCat("starting: ", percent, " % of ", wanted >> 20, " MiB of memory are taken");
+}
 
 void Supervisor::Ready(std::string_view status) {
   Send(absl::StrCat("READY=1\n", StatusLine(status)));

@@ -3,6 +3,9 @@
 #ifndef PAGODA_SERVER_SUPERVISOR_H_
 #define PAGODA_SERVER_SUPERVISOR_H_
 
+#include <atomic>
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/time/time.h"
@@ -17,6 +20,10 @@ class Supervisor {
  public:
   // The progress of the start or the drain.
   void Status(std::string_view status);
+  // The start takes this much memory, from now on. 0: it has taken what it needed.
+  void TakingMemory(uint64_t bytes);
+  // How far the start is: "starting: 41 % of 12288 MiB of memory are taken", or "starting".
+  std::string StartText() const;
   // The daemon serves.
   void Ready(std::string_view status);
   // The daemon drains, and ends afterwards.
@@ -27,6 +34,10 @@ class Supervisor {
   // The longest time without Alive before the watchdog ends the process, from $WATCHDOG_USEC and
   // $WATCHDOG_PID. Zero if there is no watchdog, or it watches another process.
   absl::Duration watchdog_timeout() const;
+
+ private:
+  std::atomic<uint64_t> wanted_bytes_ = 0;
+  std::atomic<uint64_t> taken_before_ = 0;  // Of TakenMemoryBytes.
 };
 
 }  // namespace pagoda::server

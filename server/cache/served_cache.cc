@@ -64,6 +64,15 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
   return spec;
 }
 
+// What the pools take of the host's memory.
+uint64_t HostBytes(const SizingPlan& sizes, bool primary_on_device) {
+  uint64_t bytes = 0;
+  for (size_t t = primary_on_device ? 1 : 0; t < sizes.num_tiers(); ++t) {
+    if (sizes.media[t] != Medium::kDisk) bytes += sizes.bytes(static_cast<Tier>(t));
+  }
+  return bytes;
+}
+
 // As ManagerOptions::publish_min_uses.
 std::optional<uint8_t> PublishMinUses(const Config::Store& store) {
   if (!store.enabled() || !store.publish.enabled) return std::nullopt;
@@ -287,8 +296,10 @@ absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
         Log(LogLevel::kInfo, what);
       }};
   if (chosen->device.has_value()) placement.primary_device = chosen->device->place;
+  plan_.supervisor->TakingMemory(HostBytes(*sizes, chosen->device.has_value()));
   absl::StatusOr<std::unique_ptr<PoolSet>> pools =
       PoolSet::Create(*layout_, sizes->slots(), instance, placement);
+  plan_.supervisor->TakingMemory(0);
   if (!pools.ok()) return pools.status();
   pools_ = *std::move(pools);
   Log(LogLevel::kInfo, absl::StrCat("the primary tier lies ", chosen->what));

@@ -14,18 +14,6 @@ constexpr absl::Duration kStuck = absl::Seconds(10);
 constexpr int kOk = 200;
 constexpr int kUnavailable = 503;
 
-std::string PhaseText(ServingState::Phase phase) {
-  switch (phase) {
-    case ServingState::Phase::kStarting:
-      return "starting\n";
-    case ServingState::Phase::kServing:
-      return "ok\n";
-    case ServingState::Phase::kDraining:
-      return "draining\n";
-  }
-  return "";
-}
-
 }  // namespace
 
 HttpResponse Liveness(absl::Duration core_waiting) {
@@ -35,25 +23,32 @@ HttpResponse Liveness(absl::Duration core_waiting) {
           .body = absl::StrCat("the core has not answered for ", waiting, "\n")};
 }
 
-HttpResponse Readiness(ServingState::Phase phase, absl::Duration core_waiting,
-                       const ListenerWatch::Silence& silence) {
-  HttpResponse liveness = Liveness(core_waiting);
+HttpResponse Readiness(const DaemonHealth& health) {
+  HttpResponse liveness = Liveness(health.core_waiting);
   if (liveness.status != kOk) return liveness;
-  if (phase == ServingState::Phase::kServing && silence.time > kStuck) {
-    return {.status = kUnavailable,
-            .body = absl::StrCat("no connection has been accepted at ", silence.listener, " for ",
-                                 absl::FormatDuration(silence.time), "\n")};
+  const auto unready = [](const std::string& why) {
+    return HttpResponse{.status = kUnavailable, .body = absl::StrCat(why, "\n")};
+  };
+  switch (health.phase) {
+    case ServingState::Phase::kStarting:
+      return unready(health.start);
+    case ServingState::Phase::kDraining:
+      return unready("draining");
+    case ServingState::Phase::kServing:
+      break;
   }
-  return {.status = phase == ServingState::Phase::kServing ? kOk : kUnavailable,
-          .body = PhaseText(phase)};
+  if (health.silence.time > kStuck) {
+    return unready(absl::StrCat("no connection has been accepted at ", health.silence.listener,
+                                " for ", absl::FormatDuration(health.silence.time)));
+  }
+  // The log has the file's path.
+  if (!health.engine.ok()) return unready("a file of the engine's model has changed");
+  return {.status = kOk, .body = "ok\n"};
 }
 
-HttpServer::Routes ProbeRoutes(const ServingState* state, const Heartbeat* heartbeat,
-                               const ListenerWatch* listeners) {
-  const auto readiness = [=](const HttpRequest&) {
-    return Readiness(state->phase(), heartbeat->waiting(), listeners->Longest());
-  };
-  return {{"/livez", [=](const HttpRequest&) { return Liveness(heartbeat->waiting()); }},
+HttpServer::Routes ProbeRoutes(const std::function<DaemonHealth()>& health) {
+  const auto readiness = [=](const HttpRequest&) { return Readiness(health()); };
+  return {{"/livez", [=](const HttpRequest&) { return Liveness(health().core_waiting); }},
           {"/readyz", readiness},
           {"/healthz", readiness}};
 }

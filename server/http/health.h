@@ -2,8 +2,11 @@
 #ifndef PAGODA_SERVER_HTTP_HEALTH_H_
 #define PAGODA_SERVER_HTTP_HEALTH_H_
 
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/heartbeat.h"
 #include "server/http/http_server.h"
 #include "server/listener_watch.h"
 #include "server/serving_state.h"
@@ -14,14 +17,22 @@ namespace pagoda::server {
 // Else 200, even in a drain, so that a supervisor does not kill a daemon that shuts down normally.
 HttpResponse Liveness(absl::Duration core_waiting);
 
-// 200 if the daemon serves, is alive and accepts connections. 503 while it starts or drains, or if
-// a listener has been silent for more than ten seconds, so that new work goes elsewhere.
-HttpResponse Readiness(ServingState::Phase phase, absl::Duration core_waiting,
-                       const ListenerWatch::Silence& silence);
+// What the answers depend on. While the daemon starts, only the first two are set.
+struct DaemonHealth {
+  ServingState::Phase phase = ServingState::Phase::kStarting;
+  std::string start = "starting";  // How far the start is, in words that every stranger may read.
+  absl::Duration core_waiting = absl::ZeroDuration();
+  ListenerWatch::Silence silence = {};
+  absl::Status engine = absl::OkStatus();  // See Engine::CheckFiles.
+};
 
-// The routes /livez, /readyz and /healthz, which equals /readyz. The arguments outlive the routes.
-HttpServer::Routes ProbeRoutes(const ServingState* state, const Heartbeat* heartbeat,
-                               const ListenerWatch* listeners);
+// 200 if the daemon serves, is alive and accepts connections. 503 while it starts or drains, if a
+// listener has been silent for more than ten seconds, or if the engine cannot serve any more, so
+// that new work goes elsewhere.
+HttpResponse Readiness(const DaemonHealth& health);
+
+// The routes /livez, /readyz and /healthz, which equals /readyz. `health` returns at once.
+HttpServer::Routes ProbeRoutes(const std::function<DaemonHealth()>& health);
 
 }  // namespace pagoda::server
 

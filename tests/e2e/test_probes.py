@@ -1,11 +1,13 @@
 """Probes are answered whatever happens: at their own listener, and at the HTTP port."""
 
+import os
 import socket
 import threading
 import time
+import urllib.error
 
 import pytest
-from pagoda_daemon import HTTP
+from pagoda_daemon import HTTP, Daemon
 
 SILENT_PER_SECOND = 400
 SECONDS = 4
@@ -60,6 +62,40 @@ def test_silent_connections_hold_up_no_probe(daemon, flooded):
             connection.close()
     print(f"{flooded}: longest wait of {len(waits)} probes: {max(waits):.3f} s")
     assert max(waits) < MAX_PROBE_SECONDS
+
+
+def status_and_body(address, path):
+    """None while nobody listens."""
+    try:
+        with HTTP.open(f"http://{address}{path}", timeout=30) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except urllib.error.URLError:
+        return None
+
+
+def test_a_daemon_that_starts_is_alive_and_not_ready(tmp_path):
+    """It waits for its model's configuration, a pipe, before it takes memory."""
+    model = tmp_path / "model"
+    model.mkdir()
+    os.mkfifo(model / "config.json")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    folder = tmp_path / "daemon"
+    folder.mkdir()
+    daemon = Daemon(folder, server={"probe_address": address}, cache={"layers": None},
+                    engine={"model_dir": str(model)}).spawn()
+    try:
+        end = time.monotonic() + 60
+        while (ready := status_and_body(address, "/readyz")) is None:
+            assert daemon.process.poll() is None and time.monotonic() < end, daemon.log.read_text()
+            time.sleep(0.01)
+        assert ready == (503, "starting\n")
+        assert status_and_body(address, "/livez") == (200, "ok\n")
+    finally:
+        daemon.kill()
 
 
 def test_the_listener_tells_nothing_but_life(daemon):

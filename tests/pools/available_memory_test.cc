@@ -132,6 +132,24 @@ TEST_F(AvailableMemoryTest, SharedMemoryAboveTheLimitIsRefusedWithTheLimitsFileA
   EXPECT_TRUE(ReserveMemory(fd.get(), "/limited", 65536, root_).ok());
 }
 
+TEST(TakePagesTest, AllPagesAreTakenAndCounted) {
+  constexpr uint64_t kBytes = (uint64_t{200} << 20) + 4096;  // More than one thread's piece.
+  const FileDescriptor fd(memfd_create("taken", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(fd.get(), kBytes), 0);
+  void* const data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  ASSERT_NE(data, MAP_FAILED);
+  const absl::Cleanup unmap = [data] { munmap(data, kBytes); };
+  const uint64_t before = TakenMemoryBytes();
+  ASSERT_EQ(TakePages(static_cast<std::byte*>(data), kBytes, MADV_POPULATE_WRITE), 0);
+  EXPECT_EQ(TakenMemoryBytes() - before, kBytes);
+  struct stat info;
+  ASSERT_EQ(fstat(fd.get(), &info), 0);
+  EXPECT_EQ(static_cast<uint64_t>(info.st_blocks) * 512, kBytes);
+  ASSERT_EQ(ftruncate(fd.get(), 4096), 0);
+  EXPECT_NE(TakePages(static_cast<std::byte*>(data), kBytes, MADV_POPULATE_WRITE), 0)
+      << "the kernel's refusal is no signal";
+}
+
 // A cgroup of this machine, if this process may make one.
 TEST(RealCgroupTest, AProcessInItHearsOfTheLimitAndIsNotKilled) {
   const bool version_2 = std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers");

@@ -1,12 +1,15 @@
 #include "server/supervisor.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "pools/file_descriptor.h"
+#include "pools/own_memory.h"
 #include "tests/server/notify_socket.h"
 
 namespace pagoda::server {
@@ -33,6 +36,20 @@ TEST_F(SupervisorTest, HearsOfTheStartTheServiceAndTheDrain) {
 TEST_F(SupervisorTest, AStatusCannotCarryAnotherVariable) {
   supervisor_.Status("loading a\nREADY=1");
   EXPECT_EQ(socket_.Receive(), "STATUS=loading a READY=1");
+}
+
+TEST_F(SupervisorTest, TheStartSaysHowMuchMemoryIsTaken) {
+  EXPECT_EQ(supervisor_.StartText(), "starting");
+  const FileDescriptor memory(memfd_create("pool", MFD_CLOEXEC));
+  supervisor_.TakingMemory(uint64_t{8} << 20);
+  EXPECT_EQ(supervisor_.StartText(), "starting: 0 % of 8 MiB of memory are taken");
+  ASSERT_TRUE(ReserveMemory(memory.get(), "/pool", uint64_t{2} << 20).ok());
+  EXPECT_EQ(supervisor_.StartText(), "starting: 25 % of 8 MiB of memory are taken");
+  // Pages that are there already are not counted again.
+  ASSERT_TRUE(ReserveMemory(memory.get(), "/pool", uint64_t{4} << 20).ok());
+  EXPECT_EQ(supervisor_.StartText(), "starting: 50 % of 8 MiB of memory are taken");
+  supervisor_.TakingMemory(0);
+  EXPECT_EQ(supervisor_.StartText(), "starting");
 }
 
 TEST_F(SupervisorTest, TheWatchdogsTimeIsThatOfItsVariables) {

@@ -12,6 +12,11 @@ constexpr absl::Duration kBusy = absl::Seconds(10);
 constexpr absl::Duration kStuck = absl::Milliseconds(12'500);
 const ListenerWatch::Silence kHeard = {.listener = "", .time = absl::ZeroDuration()};
 
+HttpResponse Readiness(Phase phase, absl::Duration core_waiting,
+                       const ListenerWatch::Silence& silence) {
+  return server::Readiness({.phase = phase, .core_waiting = core_waiting, .silence = silence});
+}
+
 TEST(HealthTest, ADrainEndsReadinessAndNotLife) {
   EXPECT_EQ(Readiness(Phase::kDraining, kFree, kHeard).status, 503);
   EXPECT_EQ(Readiness(Phase::kDraining, kFree, kHeard).body, "draining\n");
@@ -21,6 +26,20 @@ TEST(HealthTest, ADrainEndsReadinessAndNotLife) {
 TEST(HealthTest, OnlyAServingDaemonIsReady) {
   EXPECT_EQ(Readiness(Phase::kStarting, kFree, kHeard).status, 503);
   EXPECT_EQ(Readiness(Phase::kServing, kFree, kHeard).status, 200);
+}
+
+TEST(HealthTest, AStartSaysHowFarItIs) {
+  const HttpResponse starting =
+      server::Readiness({.start = "starting: 41 % of 12288 MiB of memory are taken"});
+  EXPECT_EQ(starting.status, 503);
+  EXPECT_EQ(starting.body, "starting: 41 % of 12288 MiB of memory are taken\n");
+}
+
+TEST(HealthTest, AnEngineWhoseModelHasChangedIsNotReadyAndItsPathIsNoStrangersBusiness) {
+  const HttpResponse unready = server::Readiness(
+      {.phase = Phase::kServing, .engine = absl::DataLossError("/models/a: was cut")});
+  EXPECT_EQ(unready.status, 503);
+  EXPECT_EQ(unready.body, "a file of the engine's model has changed\n");
 }
 
 TEST(HealthTest, AStuckCoreIsNeitherAliveNorReady) {
