@@ -1,8 +1,12 @@
 #include "server/daemon.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -12,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "manager/shared_manager.h"
 #include "manager/tenants.h"
 #include "pagoda/v1/admin.grpc.pb.h"
@@ -74,6 +79,31 @@ absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& se
   if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
   return TlsCredentials::Create(server.tls,
                                 server.insecure ? Exposure::kWarned : Exposure::kRefused);
+}
+
+// Address space beside the limits of the configuration: threads, parsed requests, answers.
+constexpr uint64_t kAddressSpaceBeside = uint64_t{512} << 20;
+
+// gRPC does not look whether an allocation of it failed, and the C++ library ends the process. So
+// under `ulimit -v` the configuration's own limits must fit into what is left of the address space.
+absl::Status CheckAddressSpace(const Config::Server& server) {
+  rlimit limit = {};
+  uint64_t pages = 0;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return absl::OkStatus();
+  }
+  std::ifstream("/proc/self/statm") >> pages;
+  const uint64_t taken = pages * static_cast<uint64_t>(getpagesize());
+  const uint64_t needed =
+      taken + server.max_grpc_bytes + server.max_sequence_bytes + kAddressSpaceBeside;
+  if (limit.rlim_cur >= needed) return absl::OkStatus();
+  return MakeError(
+      Reason::kOutOfMemory,
+      absl::StrCat("the address space is limited to ", limit.rlim_cur, " bytes (ulimit -v), and ",
+                   "the daemon can need ", needed, ": ", taken, " now, ", server.max_grpc_bytes,
+                   " for server.max_grpc_bytes, ", server.max_sequence_bytes,
+                   " for server.max_sequence_bytes and ", kAddressSpaceBeside,
+                   " beside; raise the limit, or lower these keys"));
 }
 
 }  // namespace
@@ -346,6 +376,7 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   if (!server.ok()) return server.status();
   grpc_ = *std::move(server);
   if (absl::Status status = WatchListeners(); !status.ok()) return status;
+  if (absl::Status status = CheckAddressSpace(config_.server); !status.ok()) return status;
   state_.Enter(ServingState::Phase::kServing);
   grpc_->SetServing();
   supervisor_.Ready(absl::StrCat("serving gRPC on ", absl::StrJoin(grpc_endpoints(), " and ")));
