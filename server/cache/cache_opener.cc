@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -500,16 +502,23 @@ uint64_t CacheOpener::Retire(uint32_t number) {
   return ended;
 }
 
+void CacheOpener::Look(Brought& brought, absl::Time now) const {
+  const bool used = HasSessions(*brought.cache);
+  // Second, so that a session that ends meanwhile is in one of the two.
+  const auto ends = brought.cache->manager().Stats().session_counters.ended;
+  const uint64_t ended = std::accumulate(ends.begin(), ends.end(), uint64_t{0});
+  if (used || ended != std::exchange(brought.ended_sessions, ended)) brought.unused_since.reset();
+  if (!used && !brought.unused_since.has_value()) brought.unused_since = now;
+}
+
 void CacheOpener::Sweep(absl::Time now) {
   std::vector<uint32_t> unused;
   {
     absl::MutexLock lock(&mutex_);
     for (auto& [number, brought] : brought_) {
-      if (HasSessions(*brought.cache)) {
-        brought.unused_since = std::nullopt;
-      } else if (!brought.unused_since.has_value()) {
-        brought.unused_since = now;
-      } else if (now - *brought.unused_since >= options_.config.memory.linger) {
+      Look(brought, now);
+      if (brought.unused_since.has_value() &&
+          now - *brought.unused_since >= options_.config.memory.linger) {
         unused.push_back(number);
       }
     }
@@ -549,10 +558,12 @@ void CacheOpener::Remember() {
   }
 }
 
-std::optional<CacheOpener::Unused> CacheOpener::UnusedFor(uint32_t number) const {
+std::optional<CacheOpener::Unused> CacheOpener::UnusedFor(uint32_t number) {
   absl::MutexLock lock(&mutex_);
   const auto found = brought_.find(number);
-  if (found == brought_.end() || !found->second.unused_since.has_value()) return std::nullopt;
+  if (found == brought_.end()) return std::nullopt;
+  Look(found->second, absl::Now());
+  if (!found->second.unused_since.has_value()) return std::nullopt;
   const absl::Duration since = absl::Now() - *found->second.unused_since;
   return Unused{.since = std::max(since, absl::ZeroDuration()),
                 .ends_in = std::max(options_.config.memory.linger - since, absl::ZeroDuration())};

@@ -98,7 +98,7 @@ class CacheOpener {
     absl::Duration since;
     absl::Duration ends_in;
   };
-  std::optional<Unused> UnusedFor(uint32_t number) const ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<Unused> UnusedFor(uint32_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether the daemon's own engine runs over the cache.
   bool HasEngine(uint32_t number) const;
   const MemoryBudget& budget() const { return budget_; }
@@ -119,7 +119,8 @@ class CacheOpener {
     TenantId tenant = kDefaultTenant;
     MemoryBytes share;  // Its share of the budget.
     std::optional<absl::Time> unused_since;
-    absl::Time retired;  // When it was dropped.
+    uint64_t ended_sessions = 0;  // At the last Look.
+    absl::Time retired;           // When it was dropped.
   };
 
   // The thread's loop: runs the jobs, and Sweep now and then.
@@ -145,6 +146,8 @@ class CacheOpener {
   absl::StatusOr<uint64_t> Drop(const std::string& name, bool force) ABSL_LOCKS_EXCLUDED(mutex_);
   // Steps 1 and 2 of invariant 2.
   uint64_t Retire(uint32_t number) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Sets `unused_since`. A session counts too that began and ended since the last Look.
+  void Look(Brought& brought, absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Drops the caches that have been unused for too long, and does step 3 of invariant 2 for each
   // dropped cache that no call holds.
   void Sweep(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);

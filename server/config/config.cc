@@ -131,7 +131,11 @@ std::vector<ConfigKey> TierKeys(Config::Cache::TierConfig* tier) {
   return keys;
 }
 
-std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
+// `engine`: of the same configuration.
+std::vector<ConfigKey> CacheKeys(Config::Cache* cache, const Config::Engine* engine) {
+  const auto has_own_layers = [cache, engine] {
+    return cache->model_dir.empty() && engine->model_dir.empty();
+  };
   const auto is_list = [cache] { return !cache->tiers.empty(); };
   const auto is_short = [cache] { return cache->tiers.empty(); };
   Config::Cache::Workload& workload = cache->workload;
@@ -166,7 +170,8 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache) {
       SectionKey("workload",
                  {NumberKey("sequence_tokens", &workload.sequence_tokens, 1, kMaxUint32),
                   NumberKey("chunk_tokens", &workload.chunk_tokens, 1, kMaxUint32)}),
-      ListKey("layers", &cache->layers, LayersKeys),
+      // The layers of a model folder are in effect instead.
+      ShownIf(ListKey("layers", &cache->layers, LayersKeys), has_own_layers),
       SectionKey("model", {TextKey("name", &cache->model.name, CheckModelText),
                            TextKey("revision", &cache->model.revision, CheckModelText)}),
       TextKey("model_dir", &cache->model_dir),
@@ -340,7 +345,7 @@ std::vector<ConfigKey> Keys(Config* config) {
   Config::Sessions& sessions = config->sessions;
   const absl::Duration shortest = absl::Milliseconds(1);
   return {
-      ShownIf(SectionKey("cache", CacheKeys(&config->cache)),
+      ShownIf(SectionKey("cache", CacheKeys(&config->cache, &config->engine)),
               [config] { return config->own_cache; }),
       SectionKey("memory", MemoryKeys(&config->memory)),
       SectionKey("server", ServerKeys(&config->server)),

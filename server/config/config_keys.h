@@ -55,7 +55,8 @@ template <class Element>
 ConfigKey ListKey(std::string name, std::vector<Element>* field,
                   std::vector<ConfigKey> (*keys)(Element*), size_t min_elements = 1);
 
-// The key, printed only if `shown` returns true. Used for two forms of the same setting.
+// The key, printed only if `shown` returns true. Used for two forms of the same setting, and for
+// one that another setting replaces.
 ConfigKey ShownIf(ConfigKey key, std::function<bool()> shown);
 
 // Fills the fields from a mapping. Errors: INVALID_ARGUMENT as described at ConfigKey::read, also

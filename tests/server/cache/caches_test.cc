@@ -363,6 +363,19 @@ TEST_F(LingeringCachesTest, ACacheWithoutSessionsEndsAfterAWhile) {
   EXPECT_EQ(InfoOf(Close(session)).reason(), "STALE_SESSION");
 }
 
+TEST_F(CachesTest, AShortSessionIsAUse) {
+  MustOpen(Request("a", "one"));
+  const auto unused = [&] { return absl::Seconds(List("a").caches(0).unused().seconds()); };
+  const absl::Time give_up = absl::Now() + absl::Seconds(60);
+  while (unused() < absl::Seconds(2) && absl::Now() < give_up)
+    absl::SleepFor(absl::Milliseconds(20));
+  ASSERT_GE(unused(), absl::Seconds(2));
+  const absl::Time opened = absl::Now();
+  ASSERT_TRUE(Close(SessionIn("a")).ok());
+  const absl::Duration since = unused();
+  EXPECT_LE(since, absl::Now() - opened);
+}
+
 TEST_F(LingeringCachesTest, OneThatIsFoundLingersAnew) {
   absl::Time last = absl::Now();
   MustOpen(Request("a", "one"));

@@ -142,5 +142,15 @@ TEST(CachesConfigTest, OpaqueLayersThatAreNoneAreRefusedByName) {
   }
 }
 
+TEST(CachesConfigTest, LayersThatAModelReplacesAreNotPrinted) {
+  EXPECT_THAT(PrintConfig(Config()), HasSubstr("layers:"));
+  for (const char* text : {"cache: {model_dir: /m}", "engine: {model_dir: /m}",
+                           "engine: {model_dir: /m}\ncache: {layers: {count: 3}}"}) {
+    const auto config = ParseConfig(text, "pagodad.yaml");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_THAT(PrintConfig(*config), Not(HasSubstr("layers:"))) << text;
+  }
+}
+
 }  // namespace
 }  // namespace pagoda::server
