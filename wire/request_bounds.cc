@@ -40,13 +40,25 @@ class Walk {
   explicit Walk(CodedInputStream* in) : in_(in) {}
 
   // False at the first damage or excess. The excess is in status().
-  bool Message(const Descriptor& type, int depth) {
-    size_t counts[kNumLists] = {};  // Of this message's elements of each list.
+  bool Message(const Descriptor& type) {
+    Counts counts = {};
+    return Message(type, 0, counts);
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  static constexpr int kMaxDepth = 100;  // That of protobuf's parser.
+  using Counts = size_t[kNumLists];      // Of the elements of each list.
+
+  bool Message(const Descriptor& type, int depth, Counts& counts) {
     const FieldDescriptor* field = nullptr;
     while (const uint32_t tag = in_->ReadTag()) {
       const int number = WireFormat::GetTagFieldNumber(tag);
       if (field == nullptr || field->number() != number) field = type.FindFieldByNumber(number);
-      if (!IsPart(field, tag)) {
+      const bool is_known = IsKnown(field, tag);
+      if (!is_known && !CountUnknown(tag)) return false;
+      if (!is_known || !IsPart(*field)) {
         if (!WireFormat::SkipField(in_, tag)) return false;
         continue;
       }
@@ -59,31 +71,54 @@ class Walk {
       if (++parts_ > kMaxRequestParts) {
         return Refuse(Reason::kInvalidArgument, kMaxRequestParts, "parts");
       }
-      if (field->type() != FieldDescriptor::TYPE_MESSAGE) {
-        if (!WireFormat::SkipField(in_, tag)) return false;
-        continue;
-      }
-      uint32_t size;
-      if (depth == kMaxDepth || !in_->ReadVarint32(&size) || size > INT32_MAX) return false;
-      const CodedInputStream::Limit limit = in_->PushLimit(static_cast<int>(size));
-      if (!Message(*field->message_type(), depth + 1) || in_->BytesUntilLimit() != 0) return false;
-      in_->PopLimit(limit);
+      const bool goes_on = field->type() == FieldDescriptor::TYPE_MESSAGE
+                               ? Submessage(*field, depth, counts)
+                               : WireFormat::SkipField(in_, tag);
+      if (!goes_on) return false;
     }
     return true;
   }
 
-  const absl::Status& status() const { return status_; }
+  bool Submessage(const FieldDescriptor& field, int depth, Counts& counts) {
+    uint32_t size;
+    if (depth == kMaxDepth || !in_->ReadVarint32(&size) || size > INT32_MAX) return false;
+    const CodedInputStream::Limit limit = in_->PushLimit(static_cast<int>(size));
+    // The parser merges a field that comes again into the first one. So do its lists.
+    Counts of_element = {};
+    const bool goes_on =
+        Message(*field.message_type(), depth + 1, field.is_repeated() ? of_element : counts);
+    if (!goes_on || in_->BytesUntilLimit() != 0) return false;
+    in_->PopLimit(limit);
+    return true;
+  }
 
- private:
-  static constexpr int kMaxDepth = 100;  // That of protobuf's parser.
+  // Whether the parser takes the bytes for this field. Numbers can be packed or not.
+  static bool IsKnown(const FieldDescriptor* field, uint32_t tag) {
+    if (field == nullptr) return false;
+    const auto wire = WireFormat::GetTagWireType(tag);
+    const auto type = static_cast<WireFormat::FieldType>(field->type());
+    return wire == WireFormat::WireTypeForFieldType(type) ||
+           (field->is_packable() && wire == WireFormat::WIRETYPE_LENGTH_DELIMITED);
+  }
 
-  // Whether the field is a message, a text or a byte string. Packed numbers are not.
-  static bool IsPart(const FieldDescriptor* field, uint32_t tag) {
-    return field != nullptr &&
-           WireFormat::GetTagWireType(tag) == WireFormat::WIRETYPE_LENGTH_DELIMITED &&
-           (field->type() == FieldDescriptor::TYPE_MESSAGE ||
-            field->type() == FieldDescriptor::TYPE_STRING ||
-            field->type() == FieldDescriptor::TYPE_BYTES);
+  // Whether the field is a message, a text or a byte string.
+  static bool IsPart(const FieldDescriptor& field) {
+    return field.type() == FieldDescriptor::TYPE_MESSAGE ||
+           field.type() == FieldDescriptor::TYPE_STRING ||
+           field.type() == FieldDescriptor::TYPE_BYTES;
+  }
+
+  // The parser keeps unknown fields, outside of its arena, until CheckServed refuses them. No
+  // message has groups, and fields inside of one would be kept too.
+  bool CountUnknown(uint32_t tag) {
+    if (WireFormat::GetTagWireType(tag) == WireFormat::WIRETYPE_START_GROUP) {
+      status_ = MakeError(Reason::kFieldNotServed,
+                          absl::StrCat("this version does not serve the group with field number ",
+                                       WireFormat::GetTagFieldNumber(tag)));
+      return false;
+    }
+    if (++unknown_ <= kMaxUnknownFields) return true;
+    return Refuse(Reason::kFieldNotServed, kMaxUnknownFields, "unknown fields");
   }
 
   bool Refuse(Reason reason, size_t most, const char* what) {
@@ -94,12 +129,13 @@ class Walk {
 
   CodedInputStream* const in_;
   size_t parts_ = 0;
+  size_t unknown_ = 0;
   absl::Status status_;
 };
 
 absl::Status Check(const Descriptor& type, CodedInputStream* in) {
   Walk walk(in);
-  walk.Message(type, 0);
+  walk.Message(type);
   return walk.status();
 }
 

@@ -17,12 +17,16 @@ namespace pagoda {
 // each in a message of its own.
 inline constexpr size_t kMaxRequestParts = (size_t{1} << 20) + (size_t{1} << 17);
 
+// Fields that this version does not know. CheckServed refuses each, after the parser has kept it.
+inline constexpr size_t kMaxUnknownFields = size_t{64} << 10;
+
 // Requests of fewer bytes are within all bounds, or their handlers refuse them in time.
 inline constexpr size_t kLeastCheckedBytes = size_t{64} << 10;
 
 // Makes no objects, and reads no further than the first excess. Bytes that are not a message of
 // this type pass: the parser refuses them. Errors: BATCH_TOO_LARGE (operations); INVALID_ARGUMENT
-// (retention ranges in one list, or more than kMaxRequestParts parts).
+// (retention ranges in one list, or more than kMaxRequestParts parts); FIELD_NOT_SERVED (more than
+// kMaxUnknownFields unknown fields, or a group).
 absl::Status CheckRequestBounds(const google::protobuf::Descriptor& type, absl::string_view bytes);
 absl::Status CheckRequestBounds(const google::protobuf::Descriptor& type,
                                 google::protobuf::io::ZeroCopyInputStream* bytes);

@@ -69,6 +69,40 @@ TEST(RequestBoundsTest, CountsARangeAlsoBehindAnotherField) {
   EXPECT_FALSE(Check(WithAddSequence(Repeat(pair, kMaxRetentionRanges + 1))).ok());
 }
 
+// The parser would merge the two into one list.
+TEST(RequestBoundsTest, CountsTheListsOfAFieldThatComesAgain) {
+  const std::string ranges =
+      Repeat(FieldOf(v1::AddSequenceRequest::kRetentionFieldNumber, ""), kMaxRetentionRanges);
+  const std::string half = FieldOf(v1::Operation::kAddSequenceFieldNumber, ranges);
+  const std::string operation = FieldOf(v1::Batch::kOperationsFieldNumber, half + half);
+  EXPECT_FALSE(Check(FieldOf(v1::SessionRequest::kBatchFieldNumber, operation)).ok());
+  const std::string two = Repeat(FieldOf(v1::Batch::kOperationsFieldNumber, half), 2);
+  EXPECT_TRUE(Check(FieldOf(v1::SessionRequest::kBatchFieldNumber, two)).ok()) << "two operations";
+  const std::string operations = Repeat(
+      FieldOf(v1::Batch::kOperationsFieldNumber, std::string(8, '\x08')), kMaxBatchOperations);
+  const std::string batch = FieldOf(v1::SessionRequest::kBatchFieldNumber, operations);
+  EXPECT_EQ(ReasonOf(Check(batch + batch)), Reason::kBatchTooLarge);
+}
+
+TEST(RequestBoundsTest, RefusesTooManyUnknownFields) {
+  const std::string unknown = FieldOf(15, "");
+  ASSERT_EQ(v1::AddSequenceRequest::descriptor()->FindFieldByNumber(15), nullptr);
+  EXPECT_TRUE(Check(WithAddSequence(Repeat(unknown, kMaxUnknownFields))).ok());
+  EXPECT_EQ(ReasonOf(Check(WithAddSequence(Repeat(unknown, kMaxUnknownFields + 1)))),
+            Reason::kFieldNotServed);
+  // A known number in a form that its field does not have.
+  const char message_as_number[] = {v1::AddSequenceRequest::kRetentionFieldNumber << 3, 0};
+  const std::string other_form(message_as_number, 2);
+  EXPECT_EQ(ReasonOf(Check(WithAddSequence(Repeat(other_form, kMaxUnknownFields + 1)))),
+            Reason::kFieldNotServed);
+}
+
+TEST(RequestBoundsTest, RefusesGroups) {
+  const char group[] = {15 << 3 | 3, 15 << 3 | 4};
+  EXPECT_EQ(ReasonOf(Check(WithAddSequence(Repeat(std::string(group, 2), kLeastCheckedBytes)))),
+            Reason::kFieldNotServed);
+}
+
 TEST(RequestBoundsTest, RefusesTooManyOperations) {
   const std::string operation = FieldOf(v1::Batch::kOperationsFieldNumber, "");
   const auto batch_of = [&](size_t operations) {
