@@ -129,7 +129,7 @@ HttpServer::~HttpServer() {
   const uint64_t one = 1;
   PAGODA_CHECK(write(wake_, &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
   loop_.Join();
-  for (Connections* list : {&unfinished_, &bodies_, &working_, &answering_}) {
+  for (Connections* list : {&unfinished_, &bodies_, &working_, &answering_, &lingering_}) {
     while (!list->empty()) Close(list->front().get());
   }
   closed_.clear();
@@ -163,10 +163,7 @@ void HttpServer::Run() {
     closed_.clear();  // No event names them any more.
     if (!ended_) continue;
     if (!end.has_value()) end = now + kEndTime;
-    const auto writes = [](const std::unique_ptr<Connection>& connection) {
-      return connection->state == Connection::State::kWriting;
-    };
-    if (now >= *end || std::none_of(answering_.begin(), answering_.end(), writes)) return;
+    if (now >= *end || answering_.empty()) return;
   }
 }
 
@@ -376,7 +373,7 @@ void HttpServer::Linger(Connection* connection) {
   connection->state = Connection::State::kLingering;
   connection->deadline = absl::Now() + kLingerTime;
   shutdown(connection->fd, SHUT_WR);
-  Move(connection, &answering_, EPOLLIN);
+  Move(connection, &lingering_, EPOLLIN);
 }
 
 void HttpServer::Move(Connection* connection, Connections* list, uint32_t events) {
@@ -404,11 +401,13 @@ void HttpServer::Sweep(absl::Time now) {
     ReadHead(oldest);  // Its request may have arrived.
     if (oldest->state == Connection::State::kHead) Close(oldest);
   }
-  while (answering_.size() > kMaxAnswering) Close(answering_.front().get());
+  for (Connections* list : {&answering_, &lingering_}) {
+    while (list->size() > kMaxAnswering) Close(list->front().get());
+  }
   if (now < next_sweep_) return;
   next_sweep_ = now + absl::Milliseconds(kSweepMs);
   std::vector<Connection*> late;
-  for (const Connections* list : {&unfinished_, &bodies_, &answering_}) {
+  for (const Connections* list : {&unfinished_, &bodies_, &answering_, &lingering_}) {
     for (const std::unique_ptr<Connection>& connection : *list) {
       if (connection->deadline <= now) late.push_back(connection.get());
     }

@@ -45,8 +45,9 @@ std::string QueryText(const HttpRequest& request, const std::string& name);
 // 2. A request, with its body, has kRequestTime to arrive. At most kMaxUnfinished connections wait
 //    for the head of their request; a further one closes the oldest. If the request of the oldest
 //    one has arrived, it is answered first.
-// 3. The loop writes the answers to GET, the probes and the refusals; at most kMaxAnswering are
-//    under way. A refused request gets its answer before its body is read, and the connection ends.
+// 3. The loop writes the answers to GET, the probes and the refusals. At most kMaxAnswering are
+//    under way, and as many clients have their answer and have not closed yet. A refused request
+//    gets its answer before its body is read, and the connection ends.
 // 4. The answer to a POST occupies its thread until the client has read it, or PacedWriter gives
 //    the client up.
 class HttpServer {
@@ -132,7 +133,8 @@ class HttpServer {
   Connections unfinished_;  // Their heads are awaited.
   Connections bodies_;      // Their routes bound them.
   Connections working_;     // A thread has them.
-  Connections answering_;   // Being answered, or lingering.
+  Connections answering_;   // The loop writes their answers.
+  Connections lingering_;   // Their answers are written. They cut no answer of others.
   Connections closed_;      // Freed at the end of a round: an event of the round can name them.
   absl::Time next_sweep_ = absl::InfinitePast();
 

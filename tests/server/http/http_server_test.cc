@@ -112,12 +112,17 @@ class HttpServerTest : public ::testing::Test {
 
   static constexpr size_t kMaxBody = 1000;
   static constexpr size_t kMostKept = 2000;
+  static constexpr size_t kLargeBytes = 8 << 20;  // More than the kernel keeps for a client.
   absl::Notification poured_;
   absl::Notification may_answer_;
   std::unique_ptr<HttpServer> server_ = *HttpServer::Start(
       {"127.0.0.1", 0},
       {.probes = {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }}},
        .routes = {{"/echo", Echo},
+                  {"/large",
+                   [](const HttpRequest&) {
+                     return HttpResponse{.body = std::string(kLargeBytes, 'x')};
+                   }},
                   {"/wait",
                    [this](const HttpRequest&) {
                      may_answer_.WaitForNotification();
@@ -255,6 +260,22 @@ TEST_F(HttpServerTest, ProbesAreAnsweredBesideRoutesThatWait) {
   EXPECT_THAT(Ask("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
   may_answer_.Notify();
   for (const int fd : waiting) EXPECT_THAT(Rest(fd), StartsWith("HTTP/1.1 200 "));
+}
+
+// They have their answers, and do not close.
+TEST_F(HttpServerTest, ClientsThatLingerCutNoAnswerOfAnother) {
+  const int slow = Connect();
+  Send(slow, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+  const std::string begin = Read(slow, 1000);
+  std::vector<int> lingering;
+  for (size_t i = 0; i < HttpServer::kMaxAnswering + 50; ++i) {
+    lingering.push_back(Connect());
+    Send(lingering.back(), "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n");
+    EXPECT_THAT(Read(lingering.back(), 15), "HTTP/1.1 200 OK");
+  }
+  const std::string answer = begin + Rest(slow);
+  EXPECT_EQ(answer.size() - answer.find("\r\n\r\n") - 4, kLargeBytes);
+  for (const int fd : lingering) close(fd);
 }
 
 TEST_F(HttpServerTest, AStreamComesInChunksOrUntilTheConnectionEnds) {
