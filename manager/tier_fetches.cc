@@ -58,7 +58,7 @@ std::optional<SlotIndex> TierResidency::TakeForFetch(OperationScope& op, BlockId
     const BlockId victim = Victim(tier, owner);
     if (victim == kNoBlock) return std::nullopt;
     const Generation life = store_[id].generation;
-    if (MoveDown(op, victim, false) == Offloaded::kNoSpace) {
+    if (MoveDown(op, victim, Why::kSlotNeeded) == Offloaded::kNoSpace) {
       CountPassedOver(victim);
       exit_.Evict(op, victim,
                   disk_.above == kPrimary ? RemovalReason::kEvicted : RemovalReason::kDisplaced);

@@ -33,53 +33,52 @@ BlockId TierResidency::Victim(Tier tier, TenantId tenant) const {
 void TierResidency::FreeOneSlot(OperationScope& op, TenantId tenant) {
   const BlockId victim = Victim(Tier::kPrimary, tenant);
   PAGODA_CHECK(victim != kNoBlock, "rule 6: capacity is checked before it is taken");
-  if (has_lower() && MoveDown(op, victim, false) != Offloaded::kNoSpace) return;
+  if (has_lower() && MoveDown(op, victim, Why::kSlotNeeded) != Offloaded::kNoSpace) return;
   CountPassedOver(victim);
   exit_.Evict(op, victim, RemovalReason::kEvicted);
 }
 
-// Takes a candidate out of its tier: to its next copy below, or by a copy to the nearest memory
-// tier below that takes it.
-TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId victim,
-                                                 bool whatever_priority) {
+// Takes a candidate out of its tier, to the nearest tier below that takes it. If that tier has a
+// copy of the block, no bytes move. A copy farther below is no reason to pass a tier: otherwise a
+// tier below would take hits from those above it.
+TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId victim, Why why) {
   // A cut-off block is worth a slot only if it has blocks below it.
-  if (tree_.IsCutOff(victim) && !MustGoDown(victim)) return Offloaded::kNoSpace;
+  const bool is_parent = !sliding() && tree_.has_children(victim);
+  if (tree_.IsCutOff(victim) && !is_parent) return Offloaded::kNoSpace;
   const Generation life = store_[victim].generation;
   const auto gone = [&] {
     return store_[victim].generation != life || store_[victim].state() != BlockState::kCached;
   };
-  const auto wants = [&](Tier tier) { return whatever_priority || Wants(tier, victim); };
   for (size_t t = At(store_[victim].tier()).below; t != kNoTier; t = tiers_[t].below) {
+    const auto tier = static_cast<Tier>(t);
+    // To fall to the disk costs nothing later either.
+    if (why == Why::kAhead && IsOnDisk(tier)) break;
     const SlotRef lower = Lower(store_.slot(victim));
-    if (lower.slot != kNoSlot && CanFallTo(victim, lower)) {
-      // A duplicate has its slot already, and is charged from now on.
+    if (lower.slot != kNoSlot && lower.tier == tier) {
+      // The copy has its slot already, and is charged from now on.
       const bool charged =
-          IsOnDisk(lower.tier) ? MakeQuotaOnDisk(op, victim) : FreeSlotFor(op, victim, lower.tier);
+          IsOnDisk(tier) ? MakeQuotaOnDisk(op, victim) : FreeSlotFor(op, victim, tier);
       if (gone()) return Offloaded::kGone;
       if (charged) {
         ++At(store_[victim].tier()).freely_evicted_blocks;
         FallTo(op, victim, lower);
         return Offloaded::kMoved;
       }
-      // A duplicate that cannot be charged cannot take the block.
-      if (IsOnDisk(lower.tier)) {
-        DropOnDisk(op, victim);
-      } else {
-        DropDuplicate(victim, lower);
+      // A copy that cannot be charged cannot take the block.
+      IsOnDisk(tier) ? DropOnDisk(op, victim) : DropDuplicate(victim, lower);
+    } else if (!IsOnDisk(tier)) {
+      const auto wants = [&] { return why == Why::kAsked || Wants(tier, victim); };
+      if (wants() && (why == Why::kAsked || !IsWorthLess(op, victim, tier))) {
+        const bool has_slot = FreeSlotFor(op, victim, tier);
+        if (gone()) return Offloaded::kGone;
+        // The displaced block may have been the victim's last child there.
+        if (has_slot && wants()) {
+          MoveTo(op, victim, {tier, TakeSlot(tier)});
+          return Offloaded::kMoved;
+        }
       }
     }
-    if (t == disk_.tier) break;
-    const auto tier = static_cast<Tier>(t);
-    if (!wants(tier)) continue;
-    const SlotRef left = Lower(store_.slot(victim));
-    PAGODA_CHECK(left.slot == kNoSlot || tier < left.tier, "children lie above the lower copy");
-    if (!whatever_priority && IsWorthLess(op, victim, tier)) continue;
-    const bool has_slot = FreeSlotFor(op, victim, tier);
-    if (gone()) return Offloaded::kGone;
-    // The displaced block may have been the victim's last child.
-    if (!has_slot || !wants(tier)) continue;
-    MoveTo(op, victim, {tier, TakeSlot(tier)});
-    return Offloaded::kMoved;
+    if (MustGoTo(tier, victim)) break;  // No block lies below its child.
   }
   return Offloaded::kNoSpace;
 }
@@ -90,18 +89,18 @@ bool TierResidency::CanFallTo(BlockId id, SlotRef lower) const {
   return !tree_.has_near_children(id, static_cast<Tier>(static_cast<size_t>(lower.tier) - 1));
 }
 
-// Rule 14. Under full attention all children of a candidate lie below it.
+// Rule 14.
 bool TierResidency::Wants(Tier tier, BlockId victim) const {
-  if (tree_.IsCutOff(victim)) return MustGoDown(victim);
-  if (accounts_.any() && accounts_.QuotaOf(tier, accounts_.owner(victim)) == 0) {
-    return MustGoDown(victim);
-  }
-  return store_[victim].priority() >= At(tier).min_priority || MustGoDown(victim);
+  if (MustGoTo(tier, victim)) return true;
+  if (tree_.IsCutOff(victim)) return false;
+  if (accounts_.any() && accounts_.QuotaOf(tier, accounts_.owner(victim)) == 0) return false;
+  return store_[victim].priority() >= At(tier).min_priority;
 }
 
-// Without the victim its children would be unreachable.
-bool TierResidency::MustGoDown(BlockId victim) const {
-  return !sliding() && tree_.has_children(victim);
+// Whether a child of a candidate of a nearer tier lies there: it would be unreachable without the
+// victim. Until then the children of the victim are no reason to displace other blocks.
+bool TierResidency::MustGoTo(Tier tier, BlockId victim) const {
+  return !sliding() && tree_.has_near_children(victim, tier);
 }
 
 // Whether the tier can take a block of that owner without a loss.
@@ -116,7 +115,7 @@ bool TierResidency::HasSlotFor(Tier tier, TenantId owner) const {
 // policy.
 bool TierResidency::IsWorthLess(const OperationScope& op, BlockId comes, Tier tier) const {
   const TenantId owner = accounts_.owner(comes);
-  if (!At(tier).follows_contents || MustGoDown(comes) || HasSlotFor(tier, owner)) return false;
+  if (!At(tier).follows_contents || MustGoTo(tier, comes) || HasSlotFor(tier, owner)) return false;
   const BlockId displaced = Victim(tier, owner);
   if (displaced == kNoBlock || store_[displaced].priority() != store_[comes].priority() ||
       tree_.IsCutOff(displaced)) {
@@ -133,11 +132,11 @@ bool TierResidency::FreeSlotFor(OperationScope& op, BlockId comes, Tier tier) {
   if (HasSlotFor(tier, owner)) return true;
   const BlockId displaced = Victim(tier, owner);
   if (displaced == kNoBlock) return false;
-  if (store_[displaced].priority() > store_[comes].priority() && !MustGoDown(comes) &&
+  if (store_[displaced].priority() > store_[comes].priority() && !MustGoTo(tier, comes) &&
       !tree_.IsCutOff(displaced)) {
     return false;
   }
-  if (MoveDown(op, displaced, false) == Offloaded::kNoSpace) {
+  if (MoveDown(op, displaced, Why::kSlotNeeded) == Offloaded::kNoSpace) {
     CountPassedOver(displaced);
     exit_.Evict(op, displaced, RemovalReason::kDisplaced);
   }
@@ -268,7 +267,8 @@ void TierResidency::MoveTo(OperationScope& op, BlockId victim, SlotRef to) {
 void TierResidency::FallTo(OperationScope& op, BlockId victim, SlotRef to) {
   const SlotRef from = store_.slot(victim);
   policy(from.tier, victim).Withdrawn(Facts(op, victim));
-  if (has_disk()) UnlistOnDisk(op, victim);  // The copy is as recent as the block from now on.
+  // A copy on disk is as recent as the block from now on.
+  if (IsOnDisk(to.tier)) UnlistOnDisk(op, victim);
   ChangeTier(op, victim, to, OldSlot::kFree);
   CountEvictable(victim, from.tier, -1);
   CountEvictable(victim, to.tier, +1);
@@ -331,7 +331,7 @@ void TierResidency::GiveToHolder(BlockId id) {
 TierResidency::Offloaded TierResidency::Offload(OperationScope& op, BlockId id) {
   const uint64_t copied = offloaded_blocks_;
   if (has_disk()) ReleasedAboveDisk(op, id);
-  const Offloaded offloaded = MoveDown(op, id, true);
+  const Offloaded offloaded = MoveDown(op, id, Why::kAsked);
   if (offloaded_blocks_ != copied) op.WaitFor(copies().last());
   // The copy to which it fell may still be under way.
   if (offloaded == Offloaded::kMoved) WaitToRead(op, id);
@@ -347,7 +347,7 @@ uint32_t TierResidency::OffloadAhead(OperationScope& op, Tier tier, uint32_t fre
     // Dropping a block ahead of need gains nothing. Moving a block that a reset will free does not
     // either.
     if (victim == kNoBlock || tree_.IsCutOff(victim)) break;
-    const Offloaded offloaded = MoveDown(op, victim, false);
+    const Offloaded offloaded = MoveDown(op, victim, Why::kAhead);
     if (offloaded == Offloaded::kNoSpace) break;
     if (offloaded == Offloaded::kMoved) ++moved;
   }

@@ -473,9 +473,11 @@ class TierResidency {
   }
   BlockId Victim(Tier tier, TenantId tenant) const;
   void FreeOneSlot(OperationScope& op, TenantId tenant);
-  Offloaded MoveDown(OperationScope& op, BlockId victim, bool whatever_priority);
+  // Why a candidate leaves its tier: its slot is needed now, or will be, or a client asks for it.
+  enum class Why : uint8_t { kSlotNeeded, kAhead, kAsked };
+  Offloaded MoveDown(OperationScope& op, BlockId victim, Why why);
   bool Wants(Tier tier, BlockId victim) const;
-  bool MustGoDown(BlockId victim) const;
+  bool MustGoTo(Tier tier, BlockId victim) const;
   bool HasSlotFor(Tier tier, TenantId owner) const;
   bool IsWorthLess(const OperationScope& op, BlockId comes, Tier tier) const;
   bool FreeSlotFor(OperationScope& op, BlockId comes, Tier tier);

@@ -152,7 +152,7 @@ void World::CheckVictims() {
                 gone.priority, " of the ", DefaultTierName(victims.tier),
                 " tier went before block ", stayed->id, " of priority ", stayed->priority);
       // Blocks that a reset has cut off move without an event.
-      if (!core->resetting() && !gone.freely) CheckPassed(victims, gone);
+      if (!core->resetting()) CheckPassed(victims, gone);
     }
   }
   victims_.clear();
@@ -195,8 +195,8 @@ std::optional<Victims::Candidate> World::LowestThatStayed(const Victims& victims
 }
 
 // Rule 14: a tier takes a block that it admits if it has a free slot or a block of no higher
-// priority. It takes a block with children below it in any case. So a block that fell past a tier,
-// or was dropped, is one that the tier could not take.
+// priority. It takes a block with a child there in any case. So a block that fell past a tier, to a
+// copy that it had below or to another place, or was dropped, is one that the tier could not take.
 void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
   CheckDuplicatesWentFirst(from, gone);
   for (const Tier tier : kTiers) {
@@ -205,7 +205,8 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
     if (config.windows[from.window].blocks_in(tier) == 0) continue;
     if (config.IsOnDisk(tier)) continue;  // A block falls to the disk only if it has a copy there.
     const bool admitted = gone.priority >= config.min_priority[index];
-    if (!admitted && !gone.named && !gone.has_children) continue;
+    const bool has_child = gone.child == tier;
+    if (!admitted && !gone.named && !has_child) continue;
     if (config.quota(from.tenant, tier) != kNoQuota) continue;
     uint32_t came = 0;
     std::optional<Victims::Candidate> stayed;
@@ -221,7 +222,7 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
               DefaultTierName(from.tier), " tier found no place in the ", DefaultTierName(tier),
               " tier, which had ", free_before, " free slots, of which ", came, " were taken");
     // The tier's policy may also keep a block of the same priority that it says is worth more.
-    const bool may_stay = stayed.has_value() && !gone.has_children &&
+    const bool may_stay = stayed.has_value() && !has_child &&
                           (gone.priority < stayed->priority ||
                            (gone.priority == stayed->priority && !gone.named &&
                             witness.HeardRefusal(from.window, tier, BlockId{gone.id})));

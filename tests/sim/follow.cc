@@ -354,12 +354,12 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
     if (world_.config.IsOnDisk(to)) coverage.Add(Met::kFellToDisk);
     LeaveFreely(window, id, from);
   }
-  NoteVictim(window, from, id,
-             {.priority = priority,
-              .to = to,
-              .named = scope_.moves_named && from == Tier::kPrimary,
-              .has_children = world_.full(window) && world_.shadows[window].HasChildren(id),
-              .freely = freely});
+  const bool named = scope_.moves_named && from == Tier::kPrimary;
+  Victims::Gone gone{.priority = priority, .to = to, .named = named};
+  for (size_t t = kMaxTiers; t-- > 0 && world_.full(window);) {
+    if (world_.shadows[window].HasNearChildren(id, kTiers[t])) gone.child = kTiers[t];
+  }
+  NoteVictim(window, from, id, gone);
   if (freely) {
     ForgetDuplicate(window, to, id);
   } else {

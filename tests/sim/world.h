@@ -92,10 +92,10 @@ struct Victims {
   TenantId tenant;
   struct Gone {
     Priority priority;
-    std::optional<Tier> to;     // None: it left the cache.
-    bool named = false;         // An operation named it, so its priority did not matter.
-    bool has_children = false;  // Without it its children would be unreachable.
-    bool freely = false;        // It had a copy in the lower tier.
+    std::optional<Tier> to;  // None: it left the cache.
+    bool named = false;      // An operation named it, so its priority did not matter.
+    // Under full attention: where its nearest child was. Without it the child would be unreachable.
+    std::optional<Tier> child;
     uint32_t id = kNone;
   };
   std::vector<Gone> gone;
