@@ -79,7 +79,8 @@ class Scratch {
         RunOne<AddedSequence>(client_, AddSequence{.sequence = id_,
                                                    .name_space = name_space,
                                                    .tokens = std::move(tokens),
-                                                   .reserved_tokens = reserved_tokens});
+                                                   .reserved_tokens = reserved_tokens,
+                                                   .uncounted = true});
     if (!added.ok()) return added.status();
     open_ = true;
     TakeTables(added->tables, pools_.windows(), tables_);

@@ -85,6 +85,7 @@ class Executor {
                               .tenant = op.tenant,
                               .whole_blocks_only = op.whole_blocks_only,
                               .keys = op.keys,
+                              .uncounted = op.uncounted,
                               .content_check = content_check_},
                              now_);
     if (!added.ok()) return added.status();

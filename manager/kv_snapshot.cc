@@ -198,7 +198,8 @@ class KvSnapshot::Restoring {
                              .name_space = name_space,
                              .tokens = std::vector<TokenId>(tokens.begin(), tokens.end()),
                              .reserved_tokens = reserved_,
-                             .whole_blocks_only = true});
+                             .whole_blocks_only = true,
+                             .uncounted = true});
     if (!added.ok()) return added.status();
     open_ = true;
     reserved_ = std::max(reserved_, added->matched_tokens);

@@ -111,6 +111,7 @@ struct AddSequence {
   bool whole_blocks_only = false;
   // All of them can match, also the last one: the engine has further tokens behind them.
   std::vector<ClientKey> keys = {};
+  bool uncounted = false;  // See SequencePrompt.
 };
 struct AddedSequence {
   uint32_t matched_tokens = 0;

@@ -125,6 +125,7 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   added->keyed = keyed;
   added->prompt_tokens = static_cast<uint32_t>(size);
   added->matched_tokens = matched;
+  added->uncounted = prompt.uncounted;
   if (extras_bytes != 0) {
     const auto& ids = prompt.extra_token_ids;
     const auto& items = prompt.multimodal_items;
@@ -143,7 +144,6 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
         .value = *prompt.retention, .charge = charge(0, BytesOf(prompt.retention))});
   }
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->CountLookup(op, added->prompt_tokens, matches[w]);
     windows_[w]->Begin(op, *added, prompt.name_space, matches[w], tails[w], TableSize(reserved));
   }
   added->token_count = added->computed_tokens = added->matched_tokens = matched;

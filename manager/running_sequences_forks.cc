@@ -45,6 +45,7 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   child->charge = SequenceAccounts::Charge(&accounts_, parent.tenant, 1, own_bytes);
   child->prompt_tokens = parent.prompt_tokens;
   child->matched_tokens = parent.matched_tokens;
+  child->uncounted = parent.uncounted;
   // The child inherits the losses: its client may not know of them yet.
   child->losses = parent.losses;
   child->known_losses = parent.known_losses;

@@ -89,6 +89,7 @@ struct Sequence {
   TenantId tenant = kDefaultTenant;  // Whose blocks these are until they are published.
   uint32_t prompt_tokens = 0;
   uint32_t matched_tokens = 0;  // Cached when the sequence was added.
+  bool uncounted = false;       // See SequencePrompt.
   // The highest computed_tokens at any fork. Forks can have these tokens in the sequence's blocks,
   // even if a failed copy took the KV later.
   uint32_t forked_tokens = 0;

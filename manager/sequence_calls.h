@@ -31,6 +31,9 @@ struct SequencePrompt {
   // In a keyed namespace: the prompt's whole blocks, instead of tokens. All of them can match,
   // because the engine computes the next token from tokens of its own.
   absl::Span<const ClientKey> keys = {};
+  // Statistics count a request's prompt once. This is a further sequence of a request, which goes
+  // on after a preemption, or none of a request.
+  bool uncounted = false;
   // The result of CheckContent, if the caller has it already. Null: it is checked now.
   const absl::Status* content_check = nullptr;
 

@@ -64,7 +64,7 @@ struct WindowCounters {
   uint64_t merged_blocks = 0;         // Committed with content that was cached already.
   uint64_t lost_blocks = 0;           // Left the tree because a copy failed.
   uint64_t expired_priorities = 0;    // Priorities whose duration was over.
-  uint64_t prefix_lookup_tokens = 0;  // Prompt tokens of added sequences.
+  uint64_t prefix_lookup_tokens = 0;  // Prompt tokens: see SequencePrompt::uncounted.
   uint64_t prefix_hit_tokens = 0;     // The tokens that matched.
   uint64_t secondary_hit_tokens = 0;  // The matched tokens that lay below the first tier.
 };

@@ -295,24 +295,6 @@ std::vector<BlockRef> WindowBlockManager::NextRawBlocks(SessionId owner, BlockId
 
 // --- Statistics ---
 
-void WindowBlockManager::CountLookup(OperationScope& op, uint32_t lookup_tokens,
-                                     const Match& match) {
-  if (!match.blocks.empty()) tree_.CountMatchEnd(match.blocks.back());
-  TenantCounters& counters = tenant_counters_[op.tenant.value()];
-  counters.prefix_lookup_tokens += lookup_tokens;
-  counters.prefix_hit_tokens.front() += match.tokens;
-  if (!residency_.has_lower()) return;
-  const auto count = [&](BlockId id, uint32_t tokens) {
-    if (store_[id].state() != BlockState::kCached) return;
-    counters.prefix_hit_tokens.front() -= tokens;
-    counters.prefix_hit_tokens[store_[id].tier_value] += tokens;
-  };
-  for (size_t i = match.first; i < match.blocks.size(); ++i) {
-    count(match.blocks[i], tokens_per_block().value());
-  }
-  if (match.source != kNoBlock) count(match.source, match.source_tokens);
-}
-
 void WindowBlockManager::UnfollowRemoved(OperationScope& op, BlockId id, RemovalReason reason) {
   Block& block = store_[id];
   block.followed = 0;

@@ -370,8 +370,6 @@ class WindowBlockManager final : private CacheExit {
   // Holds every free primary slot by a deferred release.
   void HoldFree(OperationScope& op, std::deque<DeferredRelease>& deferred);
 
-  // Counts the prompt of an added sequence, which begins with the match.
-  void CountLookup(OperationScope& op, uint32_t lookup_tokens, const Match& match);
   WindowStats Stats() const;
   void AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const {
     residency_.AddUses(tenant, uses);
@@ -531,7 +529,9 @@ class WindowBlockManager final : private CacheExit {
   void StartClock(OperationScope& op, BlockId id);
   void SetPriority(OperationScope& op, BlockId id, Priority priority);
   void SetBlockRetention(OperationScope& op, BlockId id, const BlockRetention& retention);
-  void CountMatch(OperationScope& op, SequenceBlocks& blocks, const Match& match, uint32_t fresh);
+  void CountMatch(OperationScope& op, Sequence& sequence, const Match& match, Tail tail,
+                  uint32_t fresh);
+  void CountLookup(OperationScope& op, uint32_t lookup_tokens, const Match& match);
   void CountPublished(const Sequence& sequence, uint32_t first, uint32_t end);
   void NotePublished(const Sequence& sequence, SequenceBlocks& blocks, uint32_t index, BlockId id);
 

@@ -1,4 +1,4 @@
-// What the window tells ReuseDistances.
+// What the window counts of the prompts that sequences look up, for hit rates and advice.
 #include <algorithm>
 
 #include "manager/window_block_manager.h"
@@ -9,21 +9,53 @@ namespace {
 
 // The blocks of the prompt that could match. Its last token is never matched, but all keys can be.
 uint32_t LookupBlocks(const Sequence& sequence, TokensPerBlock tokens_per_block) {
-  if (sequence.prompt_tokens == 0) return 0;
+  if (sequence.prompt_tokens == 0 || sequence.uncounted) return 0;
   return tokens_per_block.BlockForToken(sequence.prompt_tokens - (sequence.keyed ? 0 : 1));
 }
 
 }  // namespace
 
-// Called before the match is held, and before the sequence takes `fresh` blocks.
-void WindowBlockManager::CountMatch(OperationScope& op, SequenceBlocks& blocks, const Match& match,
-                                    uint32_t fresh) {
+void WindowBlockManager::CountLookup(OperationScope& op, uint32_t lookup_tokens,
+                                     const Match& match) {
+  if (!match.blocks.empty()) tree_.CountMatchEnd(match.blocks.back());
+  TenantCounters& counters = tenant_counters_[op.tenant.value()];
+  counters.prefix_lookup_tokens += lookup_tokens;
+  counters.prefix_hit_tokens.front() += match.tokens;
+  if (!residency_.has_lower()) return;
+  const auto count = [&](BlockId id, uint32_t tokens) {
+    if (store_[id].state() != BlockState::kCached) return;
+    counters.prefix_hit_tokens.front() -= tokens;
+    counters.prefix_hit_tokens[store_[id].tier_value] += tokens;
+  };
+  for (size_t i = match.first; i < match.blocks.size(); ++i) {
+    count(match.blocks[i], tokens_per_block().value());
+  }
+  if (match.source != kNoBlock) count(match.source, match.source_tokens);
+}
+
+// All that the match of a sequence's prompt counts for. Called before the match is held, and before
+// the sequence takes `fresh` blocks.
+void WindowBlockManager::CountMatch(OperationScope& op, Sequence& sequence, const Match& match,
+                                    Tail tail, uint32_t fresh) {
+  if (!sequence.uncounted) {
+    CountLookup(op, sequence.prompt_tokens, match);
+    for (size_t i = match.first; i < match.blocks.size(); ++i) NoteMatched(op, match.blocks[i]);
+    if (tail != Tail::kNone) NoteMatched(op, match.source);
+  }
   if (sliding()) return;
+  SequenceBlocks& blocks = BlocksOf(sequence);
   blocks.followed = reuse_distances_.Begin();
-  reuse_distances_.CountRequest(op.now);
-  reuse_distances_.CountLookups(match.blocks.size(), 0);
+  if (!sequence.uncounted) {
+    reuse_distances_.CountRequest(op.now);
+    reuse_distances_.CountLookups(match.blocks.size(), 0);
+  }
   for (const BlockId id : match.blocks) {
-    reuse_distances_.Hit(tree_.hash(id), tree_.facts(id), blocks.followed);
+    const BlockHash hash = tree_.hash(id);
+    if (sequence.uncounted) {
+      reuse_distances_.Published(hash, tree_.facts(id), blocks.followed);
+    } else {
+      reuse_distances_.Hit(hash, tree_.facts(id), blocks.followed);
+    }
   }
   // Blocks in transit between tiers are in the tree, but neither held nor evictable.
   const uint32_t used = residency_.held_blocks() + residency_.evictable_blocks();

@@ -64,9 +64,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   blocks.published = whole;
   blocks.table.reserve(table_size);
   blocks.table.resize(match.first);
-  for (uint32_t i = match.first; i < whole; ++i) NoteMatched(op, match.blocks[i]);
-  CountMatch(op, blocks, match, table_size - whole);
-  if (tail != Tail::kNone) NoteMatched(op, match.source);
+  CountMatch(op, sequence, match, tail, table_size - whole);
   // All matched blocks are held before the first block is taken, so none of them is a victim.
   for (uint32_t i = match.first; i < whole; ++i) Hold(op, match.blocks[i], sequence.tenant);
   if (tail == Tail::kCopy) Hold(op, match.source, sequence.tenant);

@@ -100,6 +100,7 @@ void Encode(const AddSequence& op, v1::AddSequenceRequest* out) {
   RetentionToProto(op.retention, out);
   out->set_tenant(op.tenant);
   out->set_whole_blocks_only(op.whole_blocks_only);
+  out->set_uncounted(op.uncounted);
 }
 
 absl::StatusOr<AddSequence> Decode(const v1::AddSequenceRequest& proto) {
@@ -112,6 +113,7 @@ absl::StatusOr<AddSequence> Decode(const v1::AddSequenceRequest& proto) {
   op->retention = *std::move(retention);
   op->tenant = proto.tenant();
   op->whole_blocks_only = proto.whole_blocks_only();
+  op->uncounted = proto.uncounted();
   return op;
 }
 

@@ -52,6 +52,11 @@ struct ActiveRequest {
   std::unique_ptr<BeamRun> beams;  // Null if it is no beam search.
   uint32_t open_samples = 0;       // Samples that have not finished.
   absl::Status status;             // How it ends.
+
+  // Of the next sample that is opened.
+  SequenceRun::Lookup lookup() const {
+    return admitted ? SequenceRun::Lookup::kUncounted : SequenceRun::Lookup::kCounted;
+  }
 };
 
 // One answer to a request. All samples of a request own it together; each sample's sequence refers

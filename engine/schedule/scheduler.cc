@@ -205,7 +205,8 @@ void Scheduler::AddAdvances(StepBatch& batch) {
     if (sample->num_tokens == 0) continue;
     if (!sample->run.is_open()) {
       // A beam that could not be forked. It matches the cached tokens that it shares.
-      sample->run.Open(SequenceId(++sequences_), sample->num_tokens, batch);
+      sample->run.Open(SequenceId(++sequences_), sample->num_tokens, sample->request->lookup(),
+                       batch);
       continue;
     }
     sample->run.Advance(sample->num_tokens, static_cast<uint32_t>(sample->draft_tokens.size()),

@@ -168,7 +168,8 @@ void Scheduler::Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tok
   if (!sample->request->admitted) shares_.Charge(sample->request->request.tenant, rest);
   sample->opening = true;
   sample->refused = false;
-  sample->run.Open(SequenceId(++sequences_), total - rest + tokens, batch);
+  sample->run.Open(SequenceId(++sequences_), total - rest + tokens, sample->request->lookup(),
+                   batch);
   blocked_since_.reset();
   sample->request->at_quota_since.reset();
   running_.push_back(std::move(sample));

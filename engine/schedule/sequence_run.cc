@@ -8,7 +8,7 @@
 
 namespace pagoda {
 
-void SequenceRun::Open(SequenceId id, uint32_t reserved_tokens, StepBatch& batch) {
+void SequenceRun::Open(SequenceId id, uint32_t reserved_tokens, Lookup lookup, StepBatch& batch) {
   PAGODA_CHECK(!open_, "a sequence is opened once");
   id_ = id;
   open_ = true;
@@ -19,7 +19,8 @@ void SequenceRun::Open(SequenceId id, uint32_t reserved_tokens, StepBatch& batch
                   .name_space = request_.name_space,
                   .tokens = tokens_,
                   .reserved_tokens = reserved_tokens,
-                  .tenant = request_.tenant};
+                  .tenant = request_.tenant,
+                  .uncounted = lookup == Lookup::kUncounted};
   batch.Add(std::move(add), [this, reserved_tokens](absl::StatusOr<OperationResult> result) {
     if (!result.ok()) {
       open_ = false;

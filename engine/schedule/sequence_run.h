@@ -54,9 +54,11 @@ class SequenceRun {
 
   // --- Operations ---
 
+  // Whether the cache counts the prompt in its hit rates: only for the first sequence of a request.
+  enum class Lookup : uint8_t { kCounted, kUncounted };
   // Opens it under `id` with all tokens. Reserves capacity for the first `reserved_tokens`, or for
   // the matched ones if these are more.
-  void Open(SequenceId id, uint32_t reserved_tokens, StepBatch& batch);
+  void Open(SequenceId id, uint32_t reserved_tokens, Lookup lookup, StepBatch& batch);
   // Declares the computed tokens, so that forks have them.
   void Publish(StepBatch& batch);
   // Opens it as a fork of `origin`. REQUIRES: the tokens that `origin` has computed are those that

@@ -144,7 +144,8 @@ absl::StatusOr<AddedSequence> ExchangeJobs::Hold(const StoredPrompt& prompt,
                                     .retention = {},
                                     .tenant = prompt.tenant,
                                     .whole_blocks_only = true,
-                                    .keys = prompt.keys});
+                                    .keys = prompt.keys,
+                                    .uncounted = true});
   if (!added.ok()) return added;
   held.sequence = id;
   held.table = added->tables[0].blocks;

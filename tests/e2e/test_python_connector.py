@@ -123,6 +123,25 @@ def test_ranks_of_a_stage_have_the_same_layers(change):
     assert len(PageLayout.merge(ranks, [4]).layers) == 2, "another stage can have other layers"
 
 
+@pytest.mark.parametrize("shape", ["one group", "sliding windows"])
+def test_the_prompt_of_a_preempted_request_counts_once(engines, shape):
+    """It loads what it saved itself. That is no hit, for the daemon and for the connector."""
+    engine = engines(host="2MiB", **SHAPES[shape])
+    request = engine.add(range(40))
+    loads = 0
+    for _ in range(3):
+        while request.loading or request.computed < len(request.tokens):
+            engine.step()
+            loads += request.loading
+        settled(engine)
+        engine.preempt(request)
+    assert loads >= 2
+    counts = engine.side.take_counts()
+    assert (counts.queried_tokens, counts.hit_tokens) == (40, 0)
+    window = engine.link.client.status().windows[-1]
+    assert (window.prefix_lookup_tokens_total, window.prefix_hit_tokens_total) == (40, 0)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_small_cache_never_gives_wrong_bytes(engines, shape):
     """Two engines over a cache of a tenth of the blocks that they ask for. Requests are preempted

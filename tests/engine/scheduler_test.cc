@@ -347,6 +347,21 @@ TEST(SchedulerTest, TheHigherPriorityTakesTheBlocks) {
   EXPECT_EQ(second.report->preemptions, 0u);
 }
 
+// Twelve requests that share nothing have too few blocks. What a preempted one finds of its own is
+// no hit.
+TEST(SchedulerTest, WhatIsComputedAgainIsNoHit) {
+  World world({.blocks = {.primary_blocks = 24}});
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 12; ++i) requests.push_back(Request(100 + i, 20, 30));
+  requests.back().num_samples = 3;
+  world.ExpectSoloAnswers(requests);
+  EXPECT_GT(world.stats().preemptions, 3u);
+  const WindowStats window = world.cache().manager().Stats().windows.front();
+  EXPECT_EQ(window.counters.prefix_lookup_tokens, 12u * 20);
+  EXPECT_EQ(window.counters.prefix_hit_tokens, 0u);
+  EXPECT_EQ(window.reuse_distances.hits, 0);
+}
+
 TEST(SchedulerTest, ATenantWithManyRequestsDoesNotKeepOthersWaiting) {
   World world({.options = {.max_running_sequences = 1},
                .tenants = {{.name = "many", .shares = true}, {.name = "one", .shares = true}}});

@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "manager/hit_rate_curve.h"
+#include "manager/prefix_uses.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
@@ -141,6 +143,47 @@ TEST_F(CountersTest, WhatIsBeingCopiedIsInFlightAndNotAmongTheCached) {
     core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
   }
   EXPECT_EQ(core_->Stats().windows[0].cached_by_priority[kSecondary][35], 2u);
+}
+
+// A request goes on after a preemption: it matches what it had computed itself.
+TEST_F(CountersTest, ARequestsPromptCountsOnce) {
+  Make(8, 8);
+  const SessionRef session = Open();
+  const auto run = [&](bool uncounted) {
+    const SequenceId sequence{++last_};
+    ASSERT_TRUE(Run(session, AddSequence{.sequence = sequence,
+                                         .tokens = std::vector<TokenId>(13, 1),
+                                         .uncounted = uncounted})
+                    .ok());
+    ASSERT_TRUE(Run(session, CommitTokens{.sequence = sequence, .computed_tokens = 12}).ok());
+    ASSERT_TRUE(Run(session, FreeSequence{sequence}).ok());
+  };
+  const auto uses = [&] {
+    std::vector<PrefixNode> nodes(64);
+    core_->PrefixNodes(0, absl::MakeSpan(nodes));
+    return TopPrefixes(nodes, 8).size();
+  };
+  run(false);
+  run(true);
+  ASSERT_TRUE(Run(session, OffloadPrefix{.tokens = std::vector<TokenId>(13, 1)}).ok());
+  run(true);
+  const WindowStats window = core_->Stats().windows[0];
+  EXPECT_EQ(window.counters.onboarded_blocks, 3u) << "they matched";
+  EXPECT_EQ(window.counters.prefix_lookup_tokens, 13u);
+  EXPECT_EQ(window.counters.prefix_hit_tokens, 0u);
+  EXPECT_EQ(window.counters.secondary_hit_tokens, 0u);
+  EXPECT_EQ(window.reuse_distances.requests, 1u);
+  EXPECT_EQ(window.reuse_distances.lookups, 3);
+  EXPECT_EQ(window.reuse_distances.hits, 0);
+  for (const ReuseCounts::Group& group : window.reuse_distances.groups) {
+    EXPECT_EQ(std::accumulate(group.by_distance.begin(), group.by_distance.end(), 0.0), 0);
+  }
+  EXPECT_EQ(uses(), 0u);
+  run(false);
+  EXPECT_EQ(core_->Stats().windows[0].counters.prefix_lookup_tokens, 26u);
+  EXPECT_EQ(core_->Stats().windows[0].counters.prefix_hit_tokens, 12u);
+  EXPECT_EQ(core_->Stats().windows[0].reuse_distances.hits, 3);
+  EXPECT_EQ(uses(), 1u);
 }
 
 TEST_F(CountersTest, AnEvictionAndATakeOverCountOnce) {

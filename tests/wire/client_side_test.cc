@@ -58,6 +58,7 @@ AddSequence MakeAdd() {
       BlockRetention{.priority = Priority(10), .duration = absl::Milliseconds(5)};
   add.tenant = "u";
   add.whole_blocks_only = true;
+  add.uncounted = true;
   return add;
 }
 
@@ -69,7 +70,7 @@ constexpr char kAddText[] =
     "\\002\\000\\000\\000\\000\\000\\000\\000' token_start: 1 token_count: 2 item_offset: 4 }"
     " retention { token_end: 2 duration_ms: 30000 } retention { token_start: 2 priority: 90 }"
     " generated_priority: 10 generated_duration_ms: 5 tenant: 'u'"
-    " whole_blocks_only: true }";
+    " whole_blocks_only: true uncounted: true }";
 
 const NamespaceKey kSalted{.lora_id = std::nullopt, .cache_salt = "s"};
 

@@ -152,7 +152,7 @@ def _call(sequence: SequenceView, name: str, request: Any, take: Any, told_token
 def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_tokens: int = 0, namespace: Namespace | None = None,
                   extra_token_ids: Tokens = (), multimodal_items: Sequence[MultimodalItem] = (), retention: Sequence[Retention] = (),
                   generated_priority: int | None = None, generated_duration: float | None = None,
-                  whole_blocks_only: bool = False, keys: Keys = ()) -> Call[None]:
+                  whole_blocks_only: bool = False, keys: Keys = (), uncounted: bool = False) -> Call[None]:
     """Opens a sequence with a prompt. Matches the longest prefix that is cached in memory, at most
     all tokens but the last, and reserves capacity, all or nothing. Blocks that are only on disk do
     not match. matched_below_tokens counts them, and Client.prefetch brings them into memory.
@@ -168,6 +168,8 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_token
     `whole_blocks_only`: match no part of a block, for an engine that would drop it.
     `keys`: instead of tokens, the keys of the whole blocks at the start of the sequence
     (Namespace.keyed). All of them can match. Capacity, commits and cuts then are whole blocks.
+    `uncounted`: not the first sequence of its request, for example the one with which the request
+    goes on after a preemption. Hit rates count a request's prompt once.
 
     A `with` block or free() frees the sequence. Its computed blocks stay cached.
     Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, INVALID_ARGUMENT, KEYS_AND_TOKENS, INVALID_KEY,
@@ -180,7 +182,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_token
         sequence_id=sequence.id, tokens=prompt.ids, reserved_tokens=reserved_tokens, namespace=values.named_namespace(namespace, named), keys=named,
         extra_token_ids=extra_id_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
         retention=[part.message() for part in retention], generated_priority=generated_priority,
-        generated_duration_ms=values.optional_milliseconds(generated_duration), whole_blocks_only=whole_blocks_only)
+        generated_duration_ms=values.optional_milliseconds(generated_duration), whole_blocks_only=whole_blocks_only, uncounted=uncounted)
 
     def take(done: Any) -> None:
         sequence._open = _Open(done.matched_tokens, size, done.matched_tokens, 0, {}, done.matched_below_tokens)

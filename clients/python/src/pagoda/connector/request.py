@@ -82,6 +82,8 @@ class Held:
     promised: int = 0
     tables: list[list[int]] = dataclasses.field(default_factory=list)
     """The engine's tables, by group."""
+    counted: bool = False
+    """Whether its hits have been counted."""
     load: tuple[int, int] | None = None
     """The range of tokens whose KV is to be loaded."""
     saved: int = 0

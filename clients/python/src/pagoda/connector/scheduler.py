@@ -113,9 +113,12 @@ class SchedulerSide:
             if external:
                 held.load = (held.asked, held.asked + external)
                 self._to_load.append(request_id)
+            # A preempted request gets blocks again.
+            if not held.counted:
                 self._counts.hit_tokens += external
                 self._counts.disk_hit_tokens += self.disk_tokens(request_id, external)
                 self._counts.remote_hit_tokens += self.remote_tokens(request_id, external)
+            held.counted = True
 
     def disk_tokens(self, request_id: str, external: int) -> int:
         """Returns how many of the last `external` matched tokens came from disk."""
@@ -292,13 +295,13 @@ class SchedulerSide:
             self._fetch(held)
         return None if self._is_stale(held) else held
 
-    def _open(self, client: Client, text: Text) -> Held | None:
+    def _open(self, client: Client, text: Text, *, again: bool = False) -> Held | None:
         whole = len(text.tokens) // self._size * self._size
         # Reserve for the whole prompt, or else only for a match.
         for reserved in dict.fromkeys((max(whole, self._size), self._size)):
             try:
                 sequence = client.sequence(text.tokens[:], reserved_tokens=reserved, namespace=text.namespace, multimodal_items=text.items,
-                                           whole_blocks_only=True)
+                                           whole_blocks_only=True, uncounted=again)
             except PagodaError as error:
                 # More blocks than are free, or than the cache has.
                 if isinstance(error, Exhausted) or error.reason == "INVALID_COUNT":
@@ -360,7 +363,7 @@ class SchedulerSide:
         """`from_remote`: the blocks that other machines have sent."""
         before = held.cached
         self._later(Work.FREE, held, 0)
-        again = self._open(held.client, held.text)
+        again = self._open(held.client, held.text, again=True)
         if again is None:
             held.cached = held.saved = 0
             held.saving = False
