@@ -91,6 +91,9 @@ class EvictionPolicy {
 struct PolicyTier {
   uint32_t num_slots = 0;  // 0: the window has no blocks in the tier.
   bool on_disk = false;
+  // A policy that learns from a sample of the contents takes at most so many of what the tier
+  // holds. The rest of the sample is in proportion.
+  uint32_t most_sampled = 2048;
 };
 using PolicyTiers = std::array<PolicyTier, kMaxTiers>;  // Nearest first.
 // By tier, then by tenant. Empty for a tier without slots.

@@ -56,7 +56,8 @@ LearnedWindow::LearnedWindow(const PolicyTiers& tiers)
   for (size_t t = 0; t < kMaxTiers; ++t) {
     const uint32_t slots = tiers[t].num_slots;
     if (slots == 0) continue;
-    samples_.push_back(std::make_unique<ReuseSample>(BlocksDownTo(tiers, t)));
+    samples_.push_back(
+        std::make_unique<ReuseSample>(BlocksDownTo(tiers, t), tiers[t].most_sampled));
     tiers_[t] = {.on_disk = tiers[t].on_disk,
                  .sample = samples_.back().get(),
                  .arena = std::make_unique<CandidateArena>(slots, 0),

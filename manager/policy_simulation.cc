@@ -11,6 +11,8 @@ namespace {
 constexpr std::string_view kLru = "lru";
 // About so many computed contents tell the share that a small cache has.
 constexpr double kRemembered = 256;
+// A small cache learns from at most so many of its contents: learning takes most of its time.
+constexpr uint32_t kMostSampled = 256;
 
 }  // namespace
 
@@ -27,7 +29,7 @@ PolicySimulation::PolicySimulation(std::string_view policy, double capacity, siz
     PAGODA_CHECK(size < kNoPlace, "each place has a number");
     Cache& cache = caches_[i];
     PolicyTiers tiers;
-    tiers[0].num_slots = size;
+    tiers[0] = {.num_slots = size, .most_sampled = kMostSampled};
     cache.policies = *MakeEvictionPolicies(policy, tiers, 1);
     cache.policy = cache.policies[0].front().get();
     cache.entries.resize(size);

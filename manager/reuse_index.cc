@@ -2,33 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 
 namespace pagoda {
 namespace {
 
 constexpr uint32_t kBins = ReuseIndex::kBins;
-constexpr uint64_t kFirstBinEnd = 16;
-
-// The first age of each bin. The last one has no end.
-constexpr std::array<uint64_t, kBins> MakeStarts() {
-  std::array<uint64_t, kBins> starts = {};
-  double start = kFirstBinEnd;
-  for (uint32_t bin = 1; bin < kBins; ++bin) {
-    starts[bin] = static_cast<uint64_t>(start);
-    start *= 1.2599210498948732;  // The cube root of 2.
-  }
-  return starts;
-}
-constexpr std::array<uint64_t, kBins> kStarts = MakeStarts();
-
 constexpr std::array<float, kBins> MakeWidths() {
   std::array<float, kBins> widths = {};
   for (uint32_t bin = 0; bin + 1 < kBins; ++bin) {
-    widths[bin] = static_cast<float>(kStarts[bin + 1] - kStarts[bin]);
+    widths[bin] = static_cast<float>(ReuseIndex::StartOf(bin + 1) - ReuseIndex::StartOf(bin));
   }
-  widths[kBins - 1] = static_cast<float>(kStarts[kBins - 1]);
+  widths[kBins - 1] = static_cast<float>(ReuseIndex::StartOf(kBins - 1));
   return widths;
 }
 constexpr std::array<float, kBins> kWidths = MakeWidths();
@@ -55,16 +40,6 @@ float Faded(float count) { return count < 1e-3F ? 0 : count * kKeep; }
 }  // namespace
 
 ReuseIndex::ReuseIndex() { Rebuild(); }
-
-uint64_t ReuseIndex::StartOf(uint32_t bin) { return kStarts[bin]; }
-
-uint32_t ReuseIndex::BinOf(uint64_t age) {
-  if (age < kFirstBinEnd) return 0;
-  const auto octave = static_cast<uint32_t>(std::bit_width(age)) - 5;
-  uint32_t bin = std::min(1 + octave * 3, kBins - 1);
-  while (bin + 1 < kBins && age >= kStarts[bin + 1]) ++bin;
-  return bin;
-}
 
 void ReuseIndex::Rebuild() {
   const Chances pooled = PooledChances();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 
 namespace pagoda {
@@ -57,9 +58,15 @@ class ReuseIndex {
   ReuseIndex();
 
   // The bin of an age. Cost: O(1).
-  static uint32_t BinOf(uint64_t age);
+  static uint32_t BinOf(uint64_t age) {
+    if (age < kFirstBinEnd) return 0;
+    const auto octave = static_cast<uint32_t>(std::bit_width(age) - std::bit_width(kFirstBinEnd));
+    const uint32_t first = 1 + octave * 3;  // The octave's first bin.
+    if (first + 2 >= kBins) return kBins - 1;
+    return first + (age >= kStarts[first + 1] ? 1 : 0) + (age >= kStarts[first + 2] ? 1 : 0);
+  }
   // The first age of a bin.
-  static uint64_t StartOf(uint32_t bin);
+  static constexpr uint64_t StartOf(uint32_t bin) { return kStarts[bin]; }
 
   // A block of that class has reached the bin, and was not used again before.
   void Reached(uint32_t reuse_class, uint32_t bin) { ++counts_[reuse_class][bin].reached; }
@@ -89,6 +96,18 @@ class ReuseIndex {
   static std::array<float, kBins> IndexOf(const Chances& chances);
 
  private:
+  static constexpr uint64_t kFirstBinEnd = 16;
+  // The first age of each bin. The last one has no end.
+  static constexpr std::array<uint64_t, kBins> kStarts = [] {
+    std::array<uint64_t, kBins> starts = {};
+    double start = kFirstBinEnd;
+    for (uint32_t bin = 1; bin < kBins; ++bin) {
+      starts[bin] = static_cast<uint64_t>(start);
+      start *= 1.2599210498948732;  // The cube root of 2.
+    }
+    return starts;
+  }();
+
   static Counts Smoothed(const std::array<Counts, kBins>& counts, uint32_t bin);
   Chances PooledChances() const;
   std::array<float, ReuseClass::kCount> Factors(const Chances& pooled) const;

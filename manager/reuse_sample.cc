@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "base/check.h"
 
@@ -13,17 +14,23 @@ namespace {
 constexpr float kDeviationsToTrust = 1.5F;
 constexpr float kNothing = 1e-3F;  // A lead that has faded. Much smaller numbers are slow.
 
-// The smallest shift with which the cache's share of the sample is at most kMostShare.
-uint32_t ShiftFor(uint32_t capacity) {
+// The smallest shift with which the cache's share of the sample is at most `most_share`.
+uint32_t ShiftFor(uint32_t capacity, uint32_t most_share) {
   uint32_t shift = 0;
-  while (capacity >> shift > ReuseSample::kMostShare) ++shift;
+  while (capacity >> shift > most_share) ++shift;
   return shift;
+}
+
+// The last bin has no end.
+uint32_t BinEnd(uint32_t bin) {
+  return bin + 1 < ReuseIndex::kBins ? static_cast<uint32_t>(ReuseIndex::StartOf(bin + 1))
+                                     : std::numeric_limits<uint32_t>::max();
 }
 
 }  // namespace
 
-ReuseSample::ReuseSample(uint32_t capacity)
-    : shift_(ShiftFor(capacity)),
+ReuseSample::ReuseSample(uint32_t capacity, uint32_t most_share)
+    : shift_(ShiftFor(capacity, std::min(most_share, kMostShare))),
       picked_below_((uint64_t{1} << 32) >> shift_),
       share_(std::max(1u, capacity >> shift_)) {
   const uint32_t remembered = share_ * kRemembered;
@@ -103,6 +110,7 @@ void ReuseSample::AccessedSampled(BlockHash content, uint32_t reuse_class) {
   Entry& of = entries_[entry];
   of.last_used = clock();
   of.bin = 0;
+  of.bin_end = BinEnd(0);
   PushNewest<&Entry::by_age>(ages_, entry);
   index_.Reached(reuse_class, 0);
   ShadowLru(entry);
@@ -123,11 +131,11 @@ void ReuseSample::ReclassifySampled(BlockHash content, uint32_t reuse_class) {
   if (of.in_learned) PushNewest<&Entry::by_class>(learned_[reuse_class], entry);
 }
 
-// Counts the bins that the content has reached since it was looked at last.
-void ReuseSample::Age(Entry& of) {
+void ReuseSample::AgeByBins(Entry& of) {
   const uint32_t bin = std::max<uint32_t>(of.bin, ReuseIndex::BinOf(clock() - of.last_used));
   for (uint32_t k = of.bin + 1u; k <= bin; ++k) index_.Reached(of.reuse_class, k);
   of.bin = static_cast<uint8_t>(bin);
+  of.bin_end = BinEnd(bin);
 }
 
 // More often at first; later as often as the cache's share is used once.

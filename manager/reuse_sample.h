@@ -15,7 +15,7 @@ namespace pagoda {
 // Teaches a ReuseIndex, and says whether the index would evict better than LRU.
 //
 // A hash chooses the contents: one of 2^shift, so that a cache's share of the sample has at most
-// kMostShare contents. The sample remembers eight times as many, so it sees re-uses of contents
+// most_share contents. The sample remembers eight times as many, so it sees re-uses of contents
 // that were evicted long ago. The clock of the ages is the number of all accesses / 2^shift.
 //
 // Two shadow caches run on the sample, each with the cache's share: one evicts by LRU, the other by
@@ -36,8 +36,8 @@ class ReuseSample {
  public:
   static constexpr uint32_t kMostShare = 2048;
 
-  // `capacity`: blocks of the cache, over all its tiers.
-  explicit ReuseSample(uint32_t capacity);
+  // `capacity`: blocks of the cache, over all its tiers. `most_share`: see above; at least 1.
+  explicit ReuseSample(uint32_t capacity, uint32_t most_share = kMostShare);
   ReuseSample(const ReuseSample&) = delete;
   ReuseSample& operator=(const ReuseSample&) = delete;
 
@@ -83,6 +83,7 @@ class ReuseSample {
   struct Entry {
     BlockHash content;
     uint32_t last_used = 0;  // The sample's clock.
+    uint32_t bin_end = 0;    // The age at which the next bin begins.
     uint8_t reuse_class = 0;
     uint8_t bin = 0;  // The last one that counts it.
     bool in_lru = false;
@@ -107,7 +108,11 @@ class ReuseSample {
   uint32_t PlaceOf(BlockHash content) const;
   uint16_t Add(BlockHash content);
   void Forget(uint16_t entry);
-  void Age(Entry& of);
+  // Counts the bins that the content has reached since it was looked at last.
+  void Age(Entry& of) {
+    if (clock() - of.last_used >= of.bin_end) AgeByBins(of);
+  }
+  void AgeByBins(Entry& of);
   void Learn();
   void ShadowLru(uint16_t entry);
   void ShadowLearned(uint16_t entry, uint32_t reuse_class);
