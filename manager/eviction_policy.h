@@ -61,6 +61,12 @@ class EvictionPolicy {
   virtual void Released(const BlockFacts&) = 0;
   // The block became a candidate because its last child left. It had been released before that.
   virtual void Unparked(const BlockFacts&) = 0;
+  // The candidate was passed: it is in a sliding window, and no likely prompt can use it. It goes
+  // before the others, as far as they are alike.
+  virtual void Passed(const BlockFacts& block) {
+    Withdrawn(block);
+    Unparked(block);
+  }
   // The block is no candidate any more: it is held again, leaves, or changes its priority.
   virtual void Withdrawn(const BlockFacts&) = 0;
   // The slot of the candidate to evict first, which stays a candidate; kNoSlot if there is none.

@@ -52,6 +52,13 @@ void LearnedPolicy::Unparked(const BlockFacts& block) {
   PushFront(block);
 }
 
+// The policy takes it for the oldest one of its class.
+void LearnedPolicy::Passed(const BlockFacts& block) {
+  Withdrawn(block);
+  window_->Passed(tier_, block.slot);
+  PushFront(block);
+}
+
 void LearnedPolicy::PushFront(const BlockFacts& block) {
   candidates_.PushFront(block.slot, block.priority, window_->ClassOf(tier_, block.slot),
                         KeyOf(block.slot), present());

@@ -50,6 +50,7 @@ class LearnedPolicy final : public EvictionPolicy {
   }
   void Released(const BlockFacts& block) override;
   void Unparked(const BlockFacts& block) override;
+  void Passed(const BlockFacts& block) override;
   void Withdrawn(const BlockFacts& block) override;
   SlotIndex Victim() const override { return FindVictim().slot; }
   bool Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const override;

@@ -170,6 +170,10 @@ void LearnedWindow::Released(size_t tier, const BlockFacts& block) {
   for (const auto& sample : samples_) sample->Reclassify(block.hash, known.reuse_class);
 }
 
+void LearnedWindow::Passed(size_t tier, SlotIndex slot) {
+  tiers_[tier].known[slot.value()].last_use = static_cast<uint16_t>(step_ - kOldest);
+}
+
 // It may come to another tier in the next call.
 void LearnedWindow::LeftOneOfSeveralTiers(size_t tier, const BlockFacts& block) {
   EndMove();

@@ -77,6 +77,9 @@ class LearnedWindow {
     tiers_[tier].known[block.slot.value()].is_new = 0;
   }
 
+  // From now on the candidate counts as not used for 2^15 steps.
+  void Passed(size_t tier, SlotIndex slot);
+
   // --- Worth ---
 
   Known KnownOf(size_t tier, SlotIndex slot) const { return tiers_[tier].known[slot.value()]; }

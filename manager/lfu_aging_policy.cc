@@ -32,6 +32,12 @@ void LfuAgingPolicy::Unparked(const BlockFacts& block) {
   candidates_.PushFront(block.slot, block.priority, KeyOf(block.slot), age_);
 }
 
+// It counts as never used.
+void LfuAgingPolicy::Passed(const BlockFacts& block) {
+  candidates_.Remove(block.slot);
+  candidates_.PushFront(block.slot, block.priority, 0, age_);
+}
+
 void LfuAgingPolicy::Withdrawn(const BlockFacts& block) { candidates_.Remove(block.slot); }
 
 SlotIndex LfuAgingPolicy::Victim() const { return candidates_.First(); }

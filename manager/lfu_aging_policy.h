@@ -33,6 +33,7 @@ class LfuAgingPolicy final : public EvictionPolicy {
   void Removed(const BlockFacts& block) override;
   void Released(const BlockFacts& block) override;
   void Unparked(const BlockFacts& block) override;
+  void Passed(const BlockFacts& block) override;
   void Withdrawn(const BlockFacts& block) override;
   SlotIndex Victim() const override;
 

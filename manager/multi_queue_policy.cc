@@ -63,6 +63,12 @@ void MultiQueuePolicy::Unparked(const BlockFacts& block) {
   candidates_.PushFront(block.slot, block.priority, KeyOf(block.slot), floor());
 }
 
+// It counts as never used.
+void MultiQueuePolicy::Passed(const BlockFacts& block) {
+  candidates_.Remove(block.slot);
+  candidates_.PushFront(block.slot, block.priority, 0, floor());
+}
+
 void MultiQueuePolicy::Withdrawn(const BlockFacts& block) { candidates_.Remove(block.slot); }
 
 SlotIndex MultiQueuePolicy::Victim() const { return candidates_.First(); }

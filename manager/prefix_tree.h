@@ -192,6 +192,8 @@ class PrefixTree {
     return BlockId{nodes_[id.value()].children.top & ~kInnerBit};
   }
   bool has_children(BlockId id) const { return nodes_[id.value()].children.top != kNoLink; }
+  // Whether it has two children or more.
+  bool branches(NodeRef node) const { return IsInner(children(node).top); }
   bool has_children(NodeRef node) const { return children(node).top != kNoLink; }
   uint32_t primary_children(BlockId id) const {
     const ChildSet& set = nodes_[id.value()].children;

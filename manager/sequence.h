@@ -36,8 +36,14 @@ struct SequenceBlocks {
   std::vector<BlockHandle> table;  // Token t lies in table[t / p].
   // Parallel to the table; kNoBlock if the block represents itself.
   std::vector<BlockId> canonical;
+  // The block with the entry's content in the tree, if the entry is published.
+  BlockId InTree(uint32_t index) const {
+    return canonical[index] != kNoBlock ? canonical[index] : table[index].id;
+  }
   uint32_t first = 0;
   uint32_t published = 0;
+  // In a sliding window: other prompts branch from this one before this entry; 0: nowhere.
+  uint32_t branch = 0;
   // The last entry is another sequence's tail. It must be copied before this sequence writes it, if
   // that sequence or the cache still has it.
   bool borrows_tail = false;

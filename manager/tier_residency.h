@@ -219,6 +219,10 @@ class TierResidency {
     if (At(block.tier()).follows_contents) policy(block.tier(), id).Touched(Facts(op, id));
   }
   void SetPriority(OperationScope& op, BlockId id, Priority priority);
+  // See EvictionPolicy::Passed. REQUIRES: the block is evictable.
+  void Passed(OperationScope& op, BlockId id) {
+    if (!IsOnDisk(store_[id].tier())) policy(store_[id].tier(), id).Passed(Facts(op, id));
+  }
 
   // --- Between the tiers ---
 

@@ -71,6 +71,7 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
                   .publish_uses = options.publish_min_uses.value_or(0),
                   .tenants = options.tenants},
                  std::move(policies), services, &store_, &tree_, this),
+      passed_(sliding() ? store_.num_ids() : 0),
       next_cut_off_(store_.num_ids()),
       tenant_pinned_(options.tenants->size()),
       tenant_counters_(options.tenants->size()),
@@ -94,6 +95,7 @@ void WindowBlockManager::Hold(OperationScope& op, BlockId id, TenantId tenant) {
 void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) {
   switch (residency_.LetGo(op, id, tenant)) {
     case TierResidency::Fate::kEvictable:
+      if (sliding() && passed_.IsPassed(id)) residency_.Passed(op, id);
       if (store_[id].timed) StartClock(op, id);
       if (store_[id].followed) reuse_intervals_.Released(id, op.now);
       if (reuse_distances_.Samples(tree_.hash(id)) && !IsCutOff(id)) {

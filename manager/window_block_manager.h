@@ -26,6 +26,7 @@
 #include "manager/lists.h"
 #include "manager/operation.h"
 #include "manager/operation_scope.h"
+#include "manager/passed_blocks.h"
 #include "manager/prefix_tree.h"
 #include "manager/prefix_uses.h"
 #include "manager/prompt_key.h"
@@ -492,14 +493,7 @@ class WindowBlockManager final : private CacheExit {
   }
   uint64_t CutSubtree(OperationScope& op, BlockId top, RemovalReason reason);
   void EraseHoles(NodeRef node);
-  // If a reset is at this block, the reset goes on at its parent.
-  void EraseFromTree(BlockId id) {
-    if (id == cut_off_) [[unlikely]] {
-      const NodeRef parent = tree_.parent(id);
-      cut_off_ = parent.is_root() ? kNoBlock : parent.block();
-    }
-    tree_.Erase(id);
-  }
+  void EraseFromTree(BlockId id);
   // Records that a block leaves the tree. Called before the block's tier or owner changes. A
   // cut-off block counts as cleared by the reset, whatever takes it out, and has no event.
   void RecordRemoval(OperationScope& op, BlockId id, RemovalReason reason) {
@@ -570,6 +564,8 @@ class WindowBlockManager final : private CacheExit {
   void RecordStored(OperationScope& op, BlockId id, NodeRef root, const BlockKey& key);
   void PublishTail(OperationScope& op, Sequence& sequence);
   void Slide(OperationScope& op, Sequence& sequence);
+  void KeepBranch(SequenceBlocks& blocks, uint32_t index);
+  uint32_t FirstNeeded(uint32_t tokens) const;
 
   const Options options_;
   const CoreServices services_;
@@ -577,6 +573,7 @@ class WindowBlockManager final : private CacheExit {
   PrefixTree tree_;
   TierResidency residency_;
   ExpiryQueue expiries_;
+  PassedBlocks passed_;  // Of a sliding window.
   uint32_t holes_ = 0;
   uint32_t cached_blocks_ = 0;  // In the tree, and not cut off.
   uint32_t next_cut_off_;       // No block with a lower id is cut off.

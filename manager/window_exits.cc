@@ -22,6 +22,16 @@ void WindowBlockManager::Evict(OperationScope& op, BlockId victim, RemovalReason
   LeaveTree(op, victim, reason, Remains::kHole);
 }
 
+// If a reset is at this block, the reset goes on at its parent.
+inline void WindowBlockManager::EraseFromTree(BlockId id) {
+  if (id == cut_off_) [[unlikely]] {
+    const NodeRef parent = tree_.parent(id);
+    cut_off_ = parent.is_root() ? kNoBlock : parent.block();
+  }
+  tree_.Erase(id);
+  if (sliding()) passed_.Forget(id);
+}
+
 // The only way out of the tree. The order of the effects is always the same: the event, the clock,
 // the residency, the node, the holes above. REQUIRES: the block is cached, and no pin holds it. For
 // kNothing and kHole nothing holds it. For kNothing and kSlot it has no children.

@@ -20,6 +20,7 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
   const uint32_t shared = tokens_per_block().BlocksFor(parent.computed_tokens);
   to = {.first = from.first,
         .published = from.published,
+        .branch = from.branch,
         .root = from.root,
         .tip = from.tip,
         .tree_epoch = from.tree_epoch,
@@ -45,12 +46,7 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
 
 bool WindowBlockManager::CanTruncate(const Sequence& sequence, uint32_t tokens) const {
   const SequenceBlocks& blocks = BlocksOf(sequence);
-  if (blocks.first == 0) return true;
-  const uint32_t whole = tokens_per_block().BlockForToken(tokens);
-  const uint64_t reach = uint64_t{window().value()} - 1;
-  uint32_t needed = tokens_per_block().BlockForToken(tokens > reach ? tokens - reach : 0);
-  if (whole > 0) needed = std::min(needed, whole - 1);
-  return needed >= blocks.first;
+  return blocks.first == 0 || FirstNeeded(tokens) >= blocks.first;
 }
 
 bool WindowBlockManager::MustCopyCut(const Sequence& sequence, uint32_t tokens) const {

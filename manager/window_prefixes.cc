@@ -169,11 +169,16 @@ void WindowBlockManager::CutMatch(Match& match, uint32_t tokens) const {
   }
   if (match.source_tokens == 0) match.source = kNoBlock;
   match.tokens = tokens;
-  match.first = 0;
-  if (!sliding() || whole == 0) return;
-  const uint64_t reach = uint64_t{options_.window.value()} - 1;
-  match.first = per_block.BlockForToken(tokens > reach ? tokens - reach : 0);
-  match.first = std::min(match.first, whole - 1);
+  match.first = sliding() ? FirstNeeded(tokens) : 0;
+}
+
+// Rule 7: the first block that a sequence of so many tokens needs to go on, in a sliding window.
+uint32_t WindowBlockManager::FirstNeeded(uint32_t tokens) const {
+  const uint64_t reach = uint64_t{window().value()} - 1;
+  const uint32_t first = tokens_per_block().BlockForToken(
+      static_cast<uint32_t>(tokens - std::min<uint64_t>(tokens, reach)));
+  const uint32_t whole = tokens_per_block().BlockForToken(tokens);
+  return std::min(first, std::max(whole, 1u) - 1);
 }
 
 bool WindowBlockManager::SourceIsWhole(const Match& match) const {

@@ -98,6 +98,9 @@ uint32_t WindowBlockManager::PublishChain(OperationScope& op, const Sequence& se
 // Releases the sequence's blocks, tail first: the last blocks of a sequence become the oldest.
 void WindowBlockManager::ReleaseAll(OperationScope& op, const Sequence& sequence) {
   const SequenceBlocks& blocks = BlocksOf(sequence);
+  if (sliding()) {
+    for (uint32_t i = blocks.first; i < blocks.table.size(); ++i) passed_.Stop(blocks.InTree(i));
+  }
   const bool reads_copies = !residency_.copies_idle();
   for (auto i = static_cast<uint32_t>(blocks.table.size()); i-- > blocks.first;) {
     if (reads_copies) {

@@ -252,8 +252,9 @@ void WindowBlockManager::Publish(OperationScope& op, Sequence& sequence) {
     while (blocks.published < full_blocks) {
       const uint32_t index = blocks.published;
       if (!PublishBlock(op, sequence, blocks, index, tokens_per_block().value())) break;
+      if (sliding() && tree_.branches(blocks.tip)) KeepBranch(blocks, index);
       const BlockId canonical = blocks.canonical[index];
-      blocks.tip = NodeRef::Block(canonical != kNoBlock ? canonical : blocks.table[index].id);
+      blocks.tip = NodeRef::Block(blocks.InTree(index));
       blocks.published = index + 1;
       if (canonical != kNoBlock || blocks.published == full_blocks) continue;
       // The new block has no children yet, so the rest of the content is new too.
@@ -476,11 +477,30 @@ void WindowBlockManager::Slide(OperationScope& op, Sequence& sequence) {
     const uint64_t last_token_end = (uint64_t{index} + 1) * tokens_per_block().value();
     return last_token_end + window().value() <= end && (detached || index + 1 < blocks.published);
   };
+  // The last token of a prompt is not matched.
+  const uint32_t prompt_end = sequence.prompt_tokens;
+  const uint32_t first_of_prompt = FirstNeeded(prompt_end == 0 ? 0 : prompt_end - 1);
+  // After one match the other request went on too. After several, others are likely to end there.
+  const auto others_end_there = [&](uint32_t index) {
+    const bool of_prompt =
+        index >= first_of_prompt && index < tokens_per_block().BlocksFor(prompt_end);
+    return of_prompt || store_[blocks.InTree(index)].uses >= 2;
+  };
   for (; blocks.first < blocks.table.size() && passed(blocks.first); ++blocks.first) {
+    if (!detached && !others_end_there(blocks.first)) passed_.Pass(blocks.InTree(blocks.first));
     ReleaseEntry(op, sequence, blocks.first);
     blocks.table[blocks.first] = {};
     blocks.canonical[blocks.first] = kNoBlock;
   }
+}
+
+// Other prompts leave the sequence's path before entry `index`. A match that ends there needs the
+// window before it. Cost: amortised O(1) for each entry that is published.
+void WindowBlockManager::KeepBranch(SequenceBlocks& blocks, uint32_t index) {
+  uint32_t first = std::max(blocks.first, FirstNeeded(index * tokens_per_block().value()));
+  if (blocks.branch <= index) first = std::max(first, blocks.branch);  // Kept before.
+  for (uint32_t i = first; i < index; ++i) passed_.Keep(blocks.InTree(i));
+  blocks.branch = index;
 }
 
 std::optional<uint32_t> WindowBlockManager::FindEntry(const Sequence& sequence,

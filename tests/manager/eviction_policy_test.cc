@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 TEST(EvictionPolicyTest, LearnedIsTheDefault) {
   EXPECT_THAT(EvictionPolicyNames(), ElementsAre("learned", "lru", "mq", "lfuda"));
@@ -88,6 +89,21 @@ TEST_P(EveryPolicyTest, AParkedBlockFollowsTheChildThatLeft) {
   EXPECT_EQ(cache.Evict(), 1u);
   cache.policy().Unparked(Facts(0));
   EXPECT_EQ(cache.Victim(), 0u);
+}
+
+TEST_P(EveryPolicyTest, APassedBlockGoesBeforeTheOthersOfItsPriority) {
+  Cache cache(GetParam(), 10);
+  cache.Add(0, 0, Priority{10});
+  for (uint32_t id = 1; id < 10; ++id) cache.Add(id);
+  cache.policy().Passed(Facts(5));
+  cache.policy().Passed(Facts(7));
+  EXPECT_EQ(cache.Evict(), 0u);
+  const uint32_t first = cache.Evict();
+  EXPECT_THAT((std::vector{first, cache.Evict()}), UnorderedElementsAre(5, 7));
+  EXPECT_EQ(cache.Victim(), 1u);
+  cache.policy().Passed(Facts(9));
+  cache.Match(9);
+  EXPECT_EQ(cache.Victim(), 1u) << "a match makes it a block like others";
 }
 
 TEST_P(EveryPolicyTest, AMillionCandidatesGoOneByOne) {

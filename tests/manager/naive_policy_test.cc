@@ -30,6 +30,12 @@ class NaivePolicy {
   void Released(uint32_t id, Priority priority) { Push(id, priority, false); }
   void Unparked(uint32_t id, Priority priority) { Push(id, priority, true); }
 
+  void Passed(uint32_t id, Priority priority) {
+    Withdrawn(id);
+    const auto [low, high] = Bounds();
+    Insert(priority, low, {low, id});
+  }
+
   void Withdrawn(uint32_t id) {
     for (auto& [priority, candidates] : candidates_) {
       std::erase_if(candidates, [id](const Candidate& c) { return c.id == id; });
@@ -60,14 +66,17 @@ class NaivePolicy {
 
   void Push(uint32_t id, Priority priority, bool front) {
     LetGo();
-    std::vector<Candidate>& candidates = candidates_[priority];
     const auto [low, high] = Bounds();
+    const Candidate candidate{std::clamp(Key(id), low, high), id};
+    Insert(priority, low, candidate, front);
+  }
+  void Insert(Priority priority, uint64_t low, Candidate added, bool front = true) {
+    std::vector<Candidate>& candidates = candidates_[priority];
     // Slots with one key stay in the list's order, even if their keys became equal later.
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& a, const Candidate& b) { return a.key < b.key; });
     for (Candidate& candidate : candidates) candidate.key = std::max(candidate.key, low);
-    candidates.insert(front ? candidates.begin() : candidates.end(),
-                      Candidate{std::clamp(Key(id), low, high), id});
+    candidates.insert(front ? candidates.begin() : candidates.end(), added);
   }
 
   std::map<Priority, std::vector<Candidate>> candidates_;
@@ -206,6 +215,9 @@ class RandomCalls {
       case Where::kCandidate:
         if (random_() % 3 == 0) {
           Evict(tenant_[id]);
+        } else if (random_() % 8 == 0) {
+          policy.Passed(Facts(id, priority_[id]));
+          naive.Passed(id, priority_[id]);
         } else {
           Touch(id);
           if (random_() % 4 == 0) return;  // Matched, and not held.
