@@ -88,8 +88,10 @@ class BlockManager final {
   // and quarantined, the call is this acknowledgement and ends the quarantine. The session is over
   // at once: no further call of it is accepted. Errors: as CheckSession.
   absl::Status CloseSession(SessionRef ref, absl::Time now, EndIn how = EndIn::kOneCall);
-  // Closes the sessions whose lease has run out. Returns how many. Cost: O(sessions).
-  size_t ExpireSessions(absl::Time now, EndIn how = EndIn::kOneCall);
+  // Closes the sessions whose lease has run out. Returns how many. Cost: O(sessions). `pause`: a
+  // time before `now` in which the caller could hear no renewal. No lease ran in it.
+  size_t ExpireSessions(absl::Time now, EndIn how = EndIn::kOneCall,
+                        absl::Duration pause = absl::ZeroDuration());
   // Frees blocks of the oldest session that is over, or of the oldest released quarantine: about
   // `max_blocks` blocks, but at least one whole sequence. One call does one kind of work: first
   // deferred releases, then sequences, then raw blocks. Returns whether anything is left to free.

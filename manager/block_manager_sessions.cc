@@ -88,8 +88,8 @@ absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now, EndIn ho
   return parts().endings.CloseSession(ref, now, how);
 }
 
-size_t BlockManager::ExpireSessions(absl::Time now, EndIn how) {
-  return parts().endings.ExpireSessions(now, how);
+size_t BlockManager::ExpireSessions(absl::Time now, EndIn how, absl::Duration pause) {
+  return parts().endings.ExpireSessions(now, how, pause);
 }
 
 absl::Status BlockManager::EndSession(SessionId id, absl::Time now, EndIn how) {

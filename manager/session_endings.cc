@@ -42,7 +42,8 @@ absl::Status SessionEndings::CloseSession(SessionRef ref, absl::Time now, EndIn 
   return absl::OkStatus();
 }
 
-size_t SessionEndings::ExpireSessions(absl::Time now, EndIn how) {
+size_t SessionEndings::ExpireSessions(absl::Time now, EndIn how, absl::Duration pause) {
+  if (pause > absl::ZeroDuration()) sessions_.Prolong(pause, now);
   const std::vector<SessionId> expired = sessions_.Expired(now);
   for (const SessionId id : expired) Begin(id, SessionEnd::kLeaseExpired);
   if (!expired.empty()) Finish(now, how);

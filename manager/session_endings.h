@@ -53,7 +53,7 @@ class SessionEndings {
   // --- As BlockManager's methods of the same names ---
 
   absl::Status CloseSession(SessionRef ref, absl::Time now, EndIn how);
-  size_t ExpireSessions(absl::Time now, EndIn how);
+  size_t ExpireSessions(absl::Time now, EndIn how, absl::Duration pause);
   absl::Status EndSession(SessionId session, absl::Time now, EndIn how);
   bool ContinueEndings(absl::Time now, uint32_t max_blocks);
   bool IsEnding(SessionId session) const;

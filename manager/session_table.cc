@@ -79,6 +79,13 @@ std::vector<SessionId> SessionTable::Expired(absl::Time now) const {
   return expired;
 }
 
+void SessionTable::Prolong(absl::Duration pause, absl::Time now) {
+  for (auto& [id, session] : sessions_) {
+    session.deadline =
+        std::max(session.deadline, std::min(session.deadline + pause, now + session.lease));
+  }
+}
+
 std::vector<SessionId> SessionTable::Ids() const {
   std::vector<SessionId> ids;
   for (const auto& [id, session] : sessions_) ids.push_back(id);

@@ -111,6 +111,9 @@ class SessionTable {
   // The sessions without a stream whose deadline has passed and that are not ending yet, ascending.
   // Cost: O(sessions).
   std::vector<SessionId> Expired(absl::Time now) const;
+  // Each lease ends later by `pause`, but not later than a lease that begins now. Cost:
+  // O(sessions).
+  void Prolong(absl::Duration pause, absl::Time now);
   // All sessions, ascending.
   std::vector<SessionId> Ids() const;
   // The sessions from the id `first` on, ascending, to end().

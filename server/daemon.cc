@@ -47,6 +47,7 @@
 #include "server/peers/peer_server.h"
 #include "server/periodic_task.h"
 #include "server/rpc/cache_service.h"
+#include "server/rpc/connection_limit.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/header_guard.h"
 #include "server/rpc/reflection_service.h"
@@ -333,8 +334,10 @@ absl::Status Daemon::MakeServices() {
     }
     cache_service_->SweepSessions();
   });
-  maintenance_timer_ =
-      std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { opener_->Maintain(); });
+  maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] {
+    opener_->Maintain();
+    admission_->answers()->CancelSome(absl::Now());
+  });
   return CheckThreads();
 }
 
@@ -354,6 +357,8 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   if (absl::Status status = ListenForMapping(); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<TlsCredentials>> tls = MakeTls(config_.server);
   if (!tls.ok()) return tls.status();
+  SetStreamLimits({.open = size_t{2} * config_.server.max_calls_per_connection,
+                   .waiting = config_.server.max_calls});
   GrpcServer::Options options{
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,
@@ -365,7 +370,7 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
       .max_grpc_bytes = config_.server.max_grpc_bytes,
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
                    admin_service_.get()},
-      .interceptors = rpc_metrics_->MakeInterceptorFactory(),
+      .interceptors = rpc_metrics_->MakeInterceptorFactory(admission_->answers()),
       .allow_unguarded = config_.server.insecure};
   if (bridges_->service() != nullptr) options.services.push_back(bridges_->service());
   if (reflection_ != nullptr) {

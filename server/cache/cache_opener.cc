@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "manager/eviction_policy.h"
+#include "manager/fair_count.h"
 #include "pools/shared_memory.h"
 #include "server/log.h"
 #include "server/serving_state.h"
@@ -155,7 +156,8 @@ absl::Status NoMemoryForCaches() {
 CacheOpener::CacheOpener(Options options)
     : options_(std::move(options)),
       budget_(options_.config, *options_.tenants),
-      file_(FileOf(options_.config)) {}
+      file_(FileOf(options_.config)),
+      jobs_(kMaxWaiting, options_.tenants->size() + 1) {}
 
 CacheOpener::~CacheOpener() { Stop(absl::InfinitePast()); }
 
@@ -183,26 +185,6 @@ absl::Status CacheOpener::Start() {
   return thread_.Start("pagoda-opener", [this] { Run(); });
 }
 
-BroughtCaches CacheOpener::ReadRemembered() const {
-  absl::StatusOr<BroughtCaches> found = file_->Read();
-  if (found.ok()) return *std::move(found);
-  Log(LogLevel::kError, absl::StrCat("cannot reopen the caches of the last run: ",
-                                     std::string(found.status().message())));
-  return {};
-}
-
-void CacheOpener::OpenRemembered(const BroughtCaches& remembered) {
-  next_number_ = std::max(next_number_, remembered.next_number);
-  for (const BroughtCache& brought : remembered.caches) {
-    next_number_ = std::max(next_number_, brought.number + 1);
-    const absl::Status status = Reopen(brought);
-    if (!status.ok()) {
-      Log(LogLevel::kError, absl::StrCat("cannot reopen the cache ", brought.call.name,
-                                         " of the last run: ", std::string(status.message())));
-    }
-  }
-}
-
 absl::Status CacheOpener::Reopen(const BroughtCache& brought) {
   TenantId tenant = kDefaultTenant;
   if (!brought.tenant.empty()) {
@@ -214,7 +196,9 @@ absl::Status CacheOpener::Reopen(const BroughtCache& brought) {
   if (absl::Status status = CheckCall(call); !status.ok()) return status;
   const absl::StatusOr<MemoryBytes> share = TakeShare(&call, tenant);
   if (!share.ok()) return share.status();
-  return Make(brought, tenant, *share).status();
+  const absl::StatusOr<CachePtr> made = Make(brought, tenant, *share);
+  if (made.ok()) NoteSession(brought.number);  // It holds what earlier sessions cached.
+  return made.status();
 }
 
 void CacheOpener::Keep() {
@@ -225,23 +209,22 @@ void CacheOpener::Keep() {
     keeps_ = true;
   }
   if (file_.has_value())
-    Submit([this](const absl::Status& status) {
+    Submit(operators(), [this](const absl::Status& status) {
       if (status.ok()) Remember();
     });
 }
 
-void CacheOpener::Submit(Job job) {
+void CacheOpener::Submit(size_t party, Job job) {
   absl::Status refused;
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) {
       refused = Draining();
-    } else if (jobs_.size() >= kMaxWaiting) {
-      refused = MakeError(Reason::kTooManyCalls,
-                          absl::StrCat(kMaxWaiting, " calls already wait to open or drop caches"));
-    } else {
-      jobs_.push_back(std::move(job));
+    } else if (jobs_.Add(party, job)) {
       return;
+    } else {
+      refused = MakeError(Reason::kTooManyCalls,
+                          absl::StrCat(jobs_.of(party), " calls of this caller wait already"));
     }
   }
   job(refused);
@@ -249,15 +232,17 @@ void CacheOpener::Submit(Job job) {
 
 void CacheOpener::OpenLater(OpenCacheCall call, TenantId tenant, OpenDone done) {
   if (!options_.config.memory.any()) return done(NoMemoryForCaches());
-  Submit([this, call = std::move(call), tenant, done = std::move(done)](
+  Submit(tenant.value(),
+         [this, call = std::move(call), tenant, done = std::move(done)](
              const absl::Status& status) { done(status.ok() ? Open(call, tenant) : status); });
 }
 
 void CacheOpener::DropLater(std::string name, bool force, DropDone done) {
   if (!options_.config.memory.any()) return done(Drop(name, force));
-  Submit([this, name = std::move(name), force, done = std::move(done)](const absl::Status& status) {
-    done(status.ok() ? Drop(name, force) : absl::StatusOr<uint64_t>(status));
-  });
+  Submit(operators(),
+         [this, name = std::move(name), force, done = std::move(done)](const absl::Status& status) {
+           done(status.ok() ? Drop(name, force) : absl::StatusOr<uint64_t>(status));
+         });
 }
 
 void CacheOpener::Run() {
@@ -274,8 +259,7 @@ void CacheOpener::Run() {
       mutex_.AwaitWithDeadline(absl::Condition(&ready), until);
       stopping = stopping_;
       if (!jobs_.empty()) {
-        job = std::move(jobs_.front());
-        jobs_.pop_front();
+        job = jobs_.Take();
       } else if (stopping) {
         return;
       }
@@ -297,15 +281,7 @@ absl::StatusOr<CacheOpener::Opened> CacheOpener::Open(OpenCacheCall call, Tenant
   if (!layout.ok()) return layout.status();
   if (absl::Status status = CheckBlockBytes(*layout, call.tokens_per_block); !status.ok())
     return status;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (brought_.size() >= options_.config.memory.max_caches) {
-      return MakeError(Reason::kTooManyCaches,
-                       absl::StrCat(brought_.size(),
-                                    " caches of clients are open, the most that memory.max_caches "
-                                    "allows"));
-    }
-  }
+  if (absl::Status status = CheckShare(tenant); !status.ok()) return status;
   const absl::StatusOr<MemoryBytes> share = TakeShare(&call, tenant);
   if (!share.ok()) return share.status();
   absl::StatusOr<CachePtr> made =
@@ -333,6 +309,19 @@ absl::StatusOr<CachePtr> CacheOpener::FindSame(const OpenCacheCall& call, Tenant
     return PartsOf(brought.cache);
   }
   return CachePtr();
+}
+
+absl::Status CacheOpener::CheckShare(TenantId tenant) const {
+  absl::MutexLock lock(&mutex_);
+  FairCount shares(options_.config.memory.max_caches, options_.tenants->size());
+  // Caches of an earlier run can exceed a share.
+  for (const auto& [number, brought] : brought_) shares.Overdraw(brought.tenant.value(), 1);
+  if (shares.left(tenant.value()) > 0) return absl::OkStatus();
+  return MakeError(
+      Reason::kTooManyCaches,
+      absl::StrCat(shares.of(tenant.value()), " caches of this tenant are open, and ",
+                   brought_.size(), " in all; the share of memory.max_caches is used up: use an ",
+                   "open cache, or ask an operator to drop one"));
 }
 
 absl::StatusOr<MemoryBytes> CacheOpener::TakeShare(OpenCacheCall* call, TenantId tenant) {
@@ -507,7 +496,10 @@ void CacheOpener::Look(Brought& brought, absl::Time now) const {
   // Second, so that a session that ends meanwhile is in one of the two.
   const auto ends = brought.cache->manager().Stats().session_counters.ended;
   const uint64_t ended = std::accumulate(ends.begin(), ends.end(), uint64_t{0});
-  if (used || ended != std::exchange(brought.ended_sessions, ended)) brought.unused_since.reset();
+  if (used || ended != std::exchange(brought.ended_sessions, ended)) {
+    brought.had_session = true;
+    brought.unused_since.reset();
+  }
   if (!used && !brought.unused_since.has_value()) brought.unused_since = now;
 }
 
@@ -517,8 +509,7 @@ void CacheOpener::Sweep(absl::Time now) {
     absl::MutexLock lock(&mutex_);
     for (auto& [number, brought] : brought_) {
       Look(brought, now);
-      if (brought.unused_since.has_value() &&
-          now - *brought.unused_since >= options_.config.memory.linger) {
+      if (brought.unused_since.has_value() && now - *brought.unused_since >= LingerOf(brought)) {
         unused.push_back(number);
       }
     }
@@ -545,19 +536,6 @@ void CacheOpener::Bury(Brought retired) {
   budget_.GiveBack(retired.tenant, retired.share);
 }
 
-void CacheOpener::Remember() {
-  if (!file_.has_value()) return;
-  BroughtCaches all{.next_number = next_number_, .caches = {}};
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [number, brought] : brought_) all.caches.push_back(brought.as_opened);
-  }
-  if (const absl::Status status = file_->Write(all); !status.ok()) {
-    Log(LogLevel::kError, absl::StrCat("a restart will not find the caches that clients opened: ",
-                                       std::string(status.message())));
-  }
-}
-
 std::optional<CacheOpener::Unused> CacheOpener::UnusedFor(uint32_t number) {
   absl::MutexLock lock(&mutex_);
   const auto found = brought_.find(number);
@@ -566,7 +544,7 @@ std::optional<CacheOpener::Unused> CacheOpener::UnusedFor(uint32_t number) {
   if (!found->second.unused_since.has_value()) return std::nullopt;
   const absl::Duration since = absl::Now() - *found->second.unused_since;
   return Unused{.since = std::max(since, absl::ZeroDuration()),
-                .ends_in = std::max(options_.config.memory.linger - since, absl::ZeroDuration())};
+                .ends_in = std::max(LingerOf(found->second) - since, absl::ZeroDuration())};
 }
 
 bool CacheOpener::HasEngine(uint32_t number) const {

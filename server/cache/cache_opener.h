@@ -2,9 +2,9 @@
 #ifndef PAGODA_SERVER_CACHE_CACHE_OPENER_H_
 #define PAGODA_SERVER_CACHE_CACHE_OPENER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,6 +22,7 @@
 #include "manager/tenants.h"
 #include "server/cache/brought_caches.h"
 #include "server/cache/cache_directory.h"
+#include "server/cache/job_turns.h"
 #include "server/cache/memory_budget.h"
 #include "server/cache/served_cache.h"
 #include "server/config/config.h"
@@ -57,8 +58,11 @@ class CacheOpener {
     // Called when a cache is dropped: ends the calls that wait for the cache's copies.
     std::function<void(const CacheParts&, const absl::Status&)> end_waits;
   };
-  // The most calls that wait for the thread. A further one is refused with TOO_MANY_CALLS.
+  // The most calls that wait for the thread, shared out among the tenants and the operators. A
+  // further one is refused with TOO_MANY_CALLS. The callers take turns.
   static constexpr size_t kMaxWaiting = 64;
+  // A cache that never had a session lingers for this time, if memory.linger is longer.
+  static constexpr absl::Duration kUnusedLinger = absl::Seconds(30);
 
   // The pointers in `options` outlive this.
   explicit CacheOpener(Options options);
@@ -92,6 +96,15 @@ class CacheOpener {
   // cache); DRAINING, TOO_MANY_CALLS.
   void DropLater(std::string name, bool force, DropDone done) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // A session was opened in the cache.
+  void NoteSession(uint32_t number) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (const auto found = brought_.find(number); found != brought_.end()) {
+      found->second.had_session = true;
+      found->second.unused_since = std::nullopt;
+    }
+  }
+
   // How long a client's cache has had no session, and when it ends if no session is opened. None:
   // it has sessions, or it is not a client's cache.
   struct Unused {
@@ -118,6 +131,7 @@ class CacheOpener {
     std::shared_ptr<ServedCache> cache;
     TenantId tenant = kDefaultTenant;
     MemoryBytes share;  // Its share of the budget.
+    bool had_session = false;
     std::optional<absl::Time> unused_since;
     uint64_t ended_sessions = 0;  // At the last Look.
     absl::Time retired;           // When it was dropped.
@@ -125,7 +139,15 @@ class CacheOpener {
 
   // The thread's loop: runs the jobs, and Sweep now and then.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  void Submit(Job job) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `party`: a tenant, or operators(), for which also the opener's own jobs count.
+  void Submit(size_t party, Job job) ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t operators() const { return options_.tenants->size(); }
+  absl::Duration LingerOf(const Brought& brought) const {
+    const absl::Duration linger = options_.config.memory.linger;
+    return brought.had_session ? linger : std::min(linger, kUnusedLinger);
+  }
+  // Errors: TOO_MANY_CACHES.
+  absl::Status CheckShare(TenantId tenant) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // --- On the thread, or before it runs ---
 
@@ -166,7 +188,7 @@ class CacheOpener {
   mutable absl::Mutex mutex_;
   // By number. Only the thread, and Start before it, adds and removes.
   std::map<uint32_t, Brought> brought_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
+  JobTurns<Job> jobs_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Thread thread_;
 };

@@ -1,6 +1,7 @@
 #include "server/callers/admission.h"
 
 #include <chrono>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -8,12 +9,14 @@
 #include "manager/tenants.h"
 
 namespace pagoda::server {
+namespace {
+
+constexpr std::string_view kKeepAliveName = MethodNamed("/pagoda.v1.CacheService/KeepAlive").name;
+
+}  // namespace
 
 absl::StatusOr<Identity> Admission::Admit(const grpc::ServerContextBase& context,
                                           const Method& method) const {
-  if (absl::Status status = CheckCapacity(calls_->open_calls(), max_calls_); !status.ok()) {
-    return status;
-  }
   const std::chrono::system_clock::time_point deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     absl::Status status = CheckInTime(absl::FromChrono(deadline), absl::Now());
@@ -21,7 +24,12 @@ absl::StatusOr<Identity> Admission::Admit(const grpc::ServerContextBase& context
   }
   absl::StatusOr<Identity> caller = authenticator_->Identify(context);
   if (!caller.ok()) return caller;
+  answers_.SetCaller(&context, *caller);
   if (absl::Status status = CheckRole(*caller, method); !status.ok()) return status;
+  const bool has_kept_place = method.access == Access::kOperators || method.name == kKeepAliveName;
+  const uint64_t places = max_calls_ + (has_kept_place ? kKeptPlaces : 0);
+  if (absl::Status status = CheckCapacity(calls_->open_calls(), places); !status.ok())
+    return status;
   return caller;
 }
 

@@ -14,6 +14,7 @@
 #include "server/callers/identity.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/stream_slots.h"
+#include "server/rpc/untaken_answers.h"
 
 namespace pagoda::server {
 
@@ -27,10 +28,15 @@ class Admission {
         calls_(calls),
         authenticator_(authenticator),
         tenants_(tenants),
-        streams_(max_calls, tenants->size()) {}
+        streams_(max_calls, tenants->size()),
+        answers_(max_calls, tenants->size()) {}
 
-  // The caller, if it may call the method. Errors: TOO_MANY_CALLS, DEADLINE_EXCEEDED (the deadline
-  // has passed), UNAUTHENTICATED, PERMISSION_DENIED.
+  // Places beyond `max_calls` for KeepAlive and for the operators' own methods. So sessions do not
+  // end, and operators see and end calls, when others have taken all places.
+  static constexpr uint64_t kKeptPlaces = 64;
+
+  // The caller, if it may call the method. Errors: DEADLINE_EXCEEDED (the deadline has passed),
+  // UNAUTHENTICATED, PERMISSION_DENIED, TOO_MANY_CALLS.
   absl::StatusOr<Identity> Admit(const grpc::ServerContextBase& context,
                                  const Method& method) const;
 
@@ -46,6 +52,9 @@ class Admission {
     return streams_.Take(caller.tenant);
   }
 
+  // The answers that wait for their callers.
+  UntakenAnswers* answers() const { return &answers_; }
+
   const TenantTable& tenants() const { return *tenants_; }
 
  private:
@@ -54,6 +63,7 @@ class Admission {
   const Authenticator* const authenticator_;
   const TenantTable* const tenants_;
   mutable StreamSlots streams_;
+  mutable UntakenAnswers answers_;
 };
 
 // The parts of Admit that need no call.

@@ -167,7 +167,7 @@ Families CollectHeaderGuard() {
             "functions replaced the daemon's.",
             guarded ? 1 : 0),
       Counter("pagoda_grpc_refused_headers_total",
-              "Connections that were closed because their headers were too large or did not end.",
+              "Connections that were closed because of their headers, or of too many open calls.",
               AsDouble(HeaderGuardRefusals()))};
 }
 

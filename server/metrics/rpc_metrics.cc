@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "server/callers/identity.h"
 #include "server/metrics/metric_family.h"
+#include "server/rpc/untaken_answers.h"
 
 namespace pagoda::server {
 namespace {
@@ -83,48 +84,61 @@ RpcMetrics::Call::Call(RpcMetrics* metrics, Method* method)
 }
 
 RpcMetrics::Call::~Call() {
-  if (metrics_ != nullptr) metrics_->CallEnds();
+  if (metrics_ != nullptr) metrics_->CallEnds(answered_);
 }
 
 RpcMetrics::Call::Call(Call&& other) noexcept
     : metrics_(std::exchange(other.metrics_, nullptr)),
       method_(other.method_),
-      start_(other.start_) {}
+      start_(other.start_),
+      answered_(other.answered_) {}
 
 void RpcMetrics::Call::Record(grpc::StatusCode code) {
+  answered_ = true;
+  metrics_->open_calls_.fetch_sub(1, std::memory_order_relaxed);
   method_->Record(code, absl::Now() - start_);
 }
 
 // One call. gRPC owns it.
 class RpcMetrics::Interceptor final : public grpc::experimental::Interceptor {
  public:
-  Interceptor(RpcMetrics* metrics, Method* method) : call_(metrics, method) {}
+  Interceptor(RpcMetrics* metrics, Method* method, UntakenAnswers* answers,
+              grpc::ServerContextBase* context)
+      : counted_(metrics, method), answer_(answers, context) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
     if (call->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      call_.Record(call->GetSendStatus().error_code());
+      counted_.Record(call->GetSendStatus().error_code());
+      answer_.SetAnswered();
+    }
+    // The context outlives gRPC's call, which CancelSome uses.
+    if (call->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::POST_RECV_CLOSE)) {
+      answer_.End();
     }
     call->Proceed();
   }
 
  private:
-  Call call_;
+  Call counted_;
+  UntakenAnswers::Call answer_;
 };
 
 class RpcMetrics::Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit Factory(RpcMetrics* metrics) : metrics_(metrics) {}
+  Factory(RpcMetrics* metrics, UntakenAnswers* answers) : metrics_(metrics), answers_(answers) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
     const auto it = metrics_->methods_.find(info->method());
     if (it == metrics_->methods_.end() || IsHandlerCounted(it->first)) return nullptr;
-    return new Interceptor(metrics_, it->second.get());
+    return new Interceptor(metrics_, it->second.get(), answers_, info->server_context());
   }
 
  private:
   RpcMetrics* const metrics_;
+  UntakenAnswers* const answers_;
 };
 
 RpcMetrics::RpcMetrics() : batches_(BatchBuckets()) {
@@ -140,18 +154,20 @@ RpcMetrics::Call RpcMetrics::Begin(HandlerCounted method) {
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
-RpcMetrics::MakeInterceptorFactory() {
-  return std::make_unique<Factory>(this);
+RpcMetrics::MakeInterceptorFactory(UntakenAnswers* answers) {
+  return std::make_unique<Factory>(this, answers);
 }
 
 void RpcMetrics::CallBegins() {
   absl::MutexLock lock(&mutex_);
+  ++calls_;
   ++open_calls_;
 }
 
-void RpcMetrics::CallEnds() {
+void RpcMetrics::CallEnds(bool answered) {
   absl::MutexLock lock(&mutex_);
-  --open_calls_;
+  if (!answered) --open_calls_;
+  --calls_;
 }
 
 void RpcMetrics::RecordRingOpen() {
@@ -165,10 +181,10 @@ void RpcMetrics::RecordRingEnd() {
 }
 
 size_t RpcMetrics::WaitUntilNoneOpen(absl::Duration timeout) const {
-  const auto none = [this] { return open_calls() + open_rings() == 0; };
+  const auto none = [this] { return calls_ + open_rings() == 0; };
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&none), timeout);
-  return open_calls() + open_rings();
+  return calls_ + open_rings();
 }
 
 std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {

@@ -19,6 +19,8 @@
 
 namespace pagoda::server {
 
+class UntakenAnswers;
+
 // Counts the calls of the methods of kMethods. Other calls, such as health checks and unknown
 // methods, are not counted, so a client cannot create new label values. A stream counts once, when
 // it ends, with its whole duration. Thread-safe.
@@ -41,13 +43,14 @@ class RpcMetrics {
     Call(Call&& other) noexcept;
     Call& operator=(Call&&) = delete;
 
-    // Records the call's status. Call it once.
+    // Records the call's status. Call it once. Afterwards the call is not open.
     void Record(grpc::StatusCode code);
 
    private:
     RpcMetrics* metrics_;  // Null: moved from.
     Method* method_;
     absl::Time start_;
+    bool answered_ = false;
   };
   // Starts to count a call.
   Call Begin(HandlerCounted method);
@@ -63,13 +66,15 @@ class RpcMetrics {
   // Counts an answered batch that came through shared memory. RecordBatch counts it too.
   void RecordRingBatch() { ring_batches_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Makes the factory for one server. These metrics must outlive that server.
-  std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
+  // Makes the factory for one server, which tells `answers` of the calls that it intercepts. These
+  // metrics and `answers` must outlive that server.
+  std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory(
+      UntakenAnswers* answers);
 
-  // Counted calls that have begun and not ended.
+  // Counted calls that have begun and were not answered.
   uint64_t open_calls() const { return open_calls_.load(std::memory_order_relaxed); }
-  // Waits until no counted call and no pair of rings is open, at most for `timeout`. Returns how
-  // many are still open.
+  // Waits until every counted call is over and no pair of rings is open, at most for `timeout`.
+  // Returns how many are left.
   size_t WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // pagoda_grpc_requests_total{method,code}, pagoda_grpc_request_duration_seconds{method},
@@ -81,7 +86,7 @@ class RpcMetrics {
   class Factory;
 
   void CallBegins() ABSL_LOCKS_EXCLUDED(mutex_);
-  void CallEnds() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CallEnds(bool answered) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // By full name, "/pagoda.v1.CacheService/Execute". Does not change after the constructor.
   std::map<std::string, std::unique_ptr<Method>> methods_;
@@ -89,8 +94,9 @@ class RpcMetrics {
   std::atomic<uint64_t> ring_batches_ = 0;
   mutable absl::Mutex mutex_;  // No other lock is taken under it.
   // Written under the mutex, for waiting threads.
-  std::atomic<uint64_t> open_calls_ = 0;
+  std::atomic<uint64_t> calls_ = 0;  // Not over.
   std::atomic<uint64_t> rings_ = 0;  // Open pairs.
+  std::atomic<uint64_t> open_calls_ = 0;
 };
 
 }  // namespace pagoda::server

@@ -111,6 +111,7 @@ absl::Status CacheService::DoOpenSession(const Identity& caller,
   }
   const auto session = manager.OpenSession(request.client_name(), *lease, *tenant);
   if (!session.ok()) return session.status();
+  if (options_.opener != nullptr) options_.opener->NoteSession((*cache)->number);
   owners_.Add(session->ref, *tenant, caller,
               [this](absl::Span<const SessionRef> others) { return caches_->Remembers(others); });
   SessionToProto(session->ref, response->mutable_session());
@@ -191,32 +192,33 @@ grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* con
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kExecute);
+  UntakenAnswers::Call untaken(admission_->answers(), context);
   const absl::StatusOr<Identity> caller = admission_->Admit(*context, kExecute);
   if (!caller.ok()) {
     const grpc::Status refusal = ToGrpcStatus(caller.status());
     counted.Record(refusal.error_code());
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(refusal);
-    return reactor;
+    return new ObservedAnswer(std::move(untaken), refusal);
   }
-  return ExecuteCall::Start(batch_context(caller->tenant), caches_, &owners_, *caller, context,
-                            request, response, std::move(counted));
+  return ExecuteCall::Start(batch_context(caller->tenant), caches_, &owners_, *caller,
+                            std::move(untaken), request, response, std::move(counted));
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Session(
     grpc::CallbackServerContext* context) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kSession);
+  UntakenAnswers::Call untaken(admission_->answers(), context);
   const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSession);
   absl::StatusOr<StreamSlots::Slot> slot =
       caller.ok() ? admission_->TakeStream(*caller) : caller.status();
   if (!slot.ok()) {
     const grpc::Status refusal = ToGrpcStatus(slot.status());
     counted.Record(refusal.error_code());
-    return new RefusedStream<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>(refusal);
+    return new RefusedStream<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>(
+        refusal, std::move(untaken));
   }
   SessionStream* stream =
       SessionStream::Start(batch_context(caller->tenant), caches_, &owners_, *caller,
-                           std::move(counted), *std::move(slot), &streams_);
+                           std::move(counted), std::move(untaken), *std::move(slot), &streams_);
   // Either the drain finds the new stream in the set, or this check finds the drain.
   if (state_->draining()) stream->EndSoon(SessionDraining());
   return stream;

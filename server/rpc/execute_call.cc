@@ -1,5 +1,6 @@
 #include "server/rpc/execute_call.h"
 
+#include "server/rpc/reactors.h"
 #include "wire/errors.h"
 #include "wire/served_fields.h"
 #include "wire/vocabulary.h"
@@ -9,13 +10,14 @@ namespace pagoda::server {
 // The reactor of a call that is answered after its handler has returned. Deletes itself.
 class ExecuteCall::Reactor final : public grpc::ServerUnaryReactor {
  public:
-  Reactor(std::shared_ptr<ExecuteCall> call, RpcMetrics::Call counted)
-      : call_(std::move(call)), counted_(std::move(counted)) {}
+  Reactor(std::shared_ptr<ExecuteCall> call, RpcMetrics::Call counted, UntakenAnswers::Call untaken)
+      : call_(std::move(call)), counted_(std::move(counted)), untaken_(std::move(untaken)) {}
 
   // The caller must not use this object afterwards.
   void End(const absl::Status& status) {
     const grpc::Status grpc_status = ToGrpcStatus(status);
     counted_.Record(grpc_status.error_code());
+    untaken_.SetAnswered();
     Finish(grpc_status);
   }
 
@@ -25,12 +27,12 @@ class ExecuteCall::Reactor final : public grpc::ServerUnaryReactor {
  private:
   const std::shared_ptr<ExecuteCall> call_;
   RpcMetrics::Call counted_;
+  UntakenAnswers::Call untaken_;
 };
 
 grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
                                              const CacheDirectory* caches, SessionOwners* owners,
-                                             const Identity& caller,
-                                             grpc::CallbackServerContext* rpc,
+                                             const Identity& caller, UntakenAnswers::Call untaken,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* answer, RpcMetrics::Call counted) {
   const std::shared_ptr<ExecuteCall> call(
@@ -42,15 +44,11 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
   } else {
     call->OnBatchDone(admitted);
   }
-  const auto end = call->OnHandlerDone(counted);
+  const auto end = call->OnHandlerDone(counted, untaken);
   if (const auto* waiting = std::get_if<Reactor*>(&end)) return *waiting;
-  // gRPC ends a call with its default reactor on the current thread. Our own reactor would take
-  // another thread.
   const grpc::Status grpc_status = ToGrpcStatus(std::get<absl::Status>(end));
   counted.Record(grpc_status.error_code());  // Before the client can ask for the count.
-  grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
-  reactor->Finish(grpc_status);
-  return reactor;
+  return new ObservedAnswer(std::move(untaken), grpc_status);
 }
 
 void ExecuteCall::Run() {
@@ -104,10 +102,10 @@ void ExecuteCall::OnBatchDone(const absl::Status& status) {
 }
 
 std::variant<absl::Status, ExecuteCall::Reactor*> ExecuteCall::OnHandlerDone(
-    RpcMetrics::Call& counted) {
+    RpcMetrics::Call& counted, UntakenAnswers::Call& untaken) {
   absl::MutexLock lock(&mutex_);
   if (outcome_.has_value()) return *outcome_;
-  reactor_ = new Reactor(shared_from_this(), std::move(counted));
+  reactor_ = new Reactor(shared_from_this(), std::move(counted), std::move(untaken));
   return reactor_;
 }
 

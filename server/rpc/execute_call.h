@@ -21,6 +21,7 @@
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/batch_run.h"
 #include "server/rpc/session_owners.h"
+#include "server/rpc/untaken_answers.h"
 #include "wire/message_bytes.h"
 
 namespace pagoda::server {
@@ -35,7 +36,7 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
   // outlive the call.
   static grpc::ServerUnaryReactor* Start(const BatchRun::Context& context,
                                          const CacheDirectory* caches, SessionOwners* owners,
-                                         const Identity& caller, grpc::CallbackServerContext* rpc,
+                                         const Identity& caller, UntakenAnswers::Call untaken,
                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
                                          RpcMetrics::Call counted);
 
@@ -60,7 +61,8 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
   // afterwards: the call can be over.
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Called when the handler ends. Returns the call's outcome, or a reactor that waits for it.
-  std::variant<absl::Status, Reactor*> OnHandlerDone(RpcMetrics::Call& counted)
+  std::variant<absl::Status, Reactor*> OnHandlerDone(RpcMetrics::Call& counted,
+                                                     UntakenAnswers::Call& untaken)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Called when the client has disconnected.
   void OnCancel() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -19,7 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "server/rpc/accept_guard.h"
-#include "server/rpc/header_limit.h"
+#include "server/rpc/connection_limit.h"
 
 namespace pagoda::server {
 namespace {
@@ -35,33 +36,59 @@ Function* Next(const char* name) {
 // The accepted sockets, by descriptor. Thread-safe.
 class AcceptedSockets {
  public:
-  // One socket. The reads of one socket never overlap; the mutex makes this visible to checkers.
+  // One socket. gRPC reads and writes it on different threads.
   class Socket {
    public:
     void Begin() ABSL_LOCKS_EXCLUDED(mutex_) {
       absl::MutexLock lock(&mutex_);
-      limit_ = HeaderLimit();
+      limit_.emplace(ConnectionLimit::Sees::kBlocked);
       accepted_.store(true, std::memory_order_release);
     }
-    void End() { accepted_.store(false, std::memory_order_release); }
+    void End() ABSL_LOCKS_EXCLUDED(mutex_) {
+      if (!accepted_.load(std::memory_order_acquire)) return;
+      absl::MutexLock lock(&mutex_);
+      accepted_.store(false, std::memory_order_release);
+      limit_.reset();
+    }
 
     // False: the connection must end.
-    bool Accept(const msghdr& message, size_t count) ABSL_LOCKS_EXCLUDED(mutex_) {
+    bool Receive(const msghdr& message, size_t count) ABSL_LOCKS_EXCLUDED(mutex_) {
+      return Follow(message, count, [](ConnectionLimit& limit, absl::Span<const uint8_t> bytes) {
+        return limit.Receive(bytes);
+      });
+    }
+    void Send(const msghdr& message, size_t count) ABSL_LOCKS_EXCLUDED(mutex_) {
+      Follow(message, count, [](ConnectionLimit& limit, absl::Span<const uint8_t> bytes) {
+        limit.SetBlocked(false);
+        limit.Send(bytes);
+        return true;
+      });
+    }
+    // The system takes no more bytes now.
+    void Block() ABSL_LOCKS_EXCLUDED(mutex_) {
+      absl::MutexLock lock(&mutex_);
+      if (limit_.has_value()) limit_->SetBlocked(true);
+    }
+
+   private:
+    // Passes the first `count` bytes of the message on, until one piece is refused.
+    template <class Take>
+    bool Follow(const msghdr& message, size_t count, Take take) ABSL_LOCKS_EXCLUDED(mutex_) {
       if (!accepted_.load(std::memory_order_acquire)) return true;
       absl::MutexLock lock(&mutex_);
+      if (!limit_.has_value()) return true;
       for (size_t i = 0; i < message.msg_iovlen && count > 0; ++i) {
         const iovec& part = message.msg_iov[i];
         const size_t bytes = std::min(part.iov_len, count);
         count -= bytes;
-        if (!limit_.Accept({static_cast<const uint8_t*>(part.iov_base), bytes})) return false;
+        if (!take(*limit_, {static_cast<const uint8_t*>(part.iov_base), bytes})) return false;
       }
       return true;
     }
 
-   private:
     std::atomic<bool> accepted_ = false;
     absl::Mutex mutex_;
-    HeaderLimit limit_ ABSL_GUARDED_BY(mutex_);
+    std::optional<ConnectionLimit> limit_ ABSL_GUARDED_BY(mutex_);
   };
 
   // Null if no socket with a descriptor in this chunk was ever accepted.
@@ -101,24 +128,27 @@ AcceptedSockets& Sockets() {
   return sockets;
 }
 
-// The index of a connection's HeaderLimit in its SSL object, which destroys it.
+// The index of a connection's limit in its SSL object, which destroys it.
 int LimitIndex() {
   static const int index = SSL_get_ex_new_index(
       0, nullptr, nullptr, nullptr, [](void*, void* limit, CRYPTO_EX_DATA*, int, long, void*) {
-        delete static_cast<HeaderLimit*>(limit);
+        delete static_cast<ConnectionLimit*>(limit);
       });
   return index;
 }
 
-// False: the connection must end. Thread-compatible, like OpenSSL's objects.
-bool AcceptPlaintext(SSL* ssl, const void* bytes, int count) {
-  auto* limit = static_cast<HeaderLimit*>(SSL_get_ex_data(ssl, LimitIndex()));
-  if (limit == nullptr) {
-    auto made = std::make_unique<HeaderLimit>();
-    if (SSL_set_ex_data(ssl, LimitIndex(), made.get()) != 1) return false;
-    limit = made.release();
+// The limit of a connection's plaintext; nullptr if there is no memory. Thread-compatible, like
+// OpenSSL's objects: gRPC holds its lock.
+ConnectionLimit* LimitOf(SSL* ssl) {
+  if (void* limit = SSL_get_ex_data(ssl, LimitIndex()); limit != nullptr) {
+    return static_cast<ConnectionLimit*>(limit);
   }
-  return limit->Accept({static_cast<const uint8_t*>(bytes), static_cast<size_t>(count)});
+  auto made = std::make_unique<ConnectionLimit>(ConnectionLimit::Sees::kNothing);
+  return SSL_set_ex_data(ssl, LimitIndex(), made.get()) == 1 ? made.release() : nullptr;
+}
+
+absl::Span<const uint8_t> AsBytes(const void* bytes, int count) {
+  return {static_cast<const uint8_t*>(bytes), static_cast<size_t>(count)};
 }
 
 }  // namespace
@@ -128,8 +158,10 @@ absl::Status CheckHeaderGuard() {
       {"accept", reinterpret_cast<void*>(&accept)},
       {"accept4", reinterpret_cast<void*>(&accept4)},
       {"recvmsg", reinterpret_cast<void*>(&recvmsg)},
+      {"sendmsg", reinterpret_cast<void*>(&sendmsg)},
       {"close", reinterpret_cast<void*>(&close)},
-      {"SSL_read", reinterpret_cast<void*>(&SSL_read)}};
+      {"SSL_read", reinterpret_cast<void*>(&SSL_read)},
+      {"SSL_write", reinterpret_cast<void*>(&SSL_write)}};
   for (const auto& [name, function] : functions) {
     if (dlsym(RTLD_DEFAULT, name) == function && dlsym(RTLD_NEXT, name) != function) continue;
     return absl::FailedPreconditionError(
@@ -168,10 +200,23 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
   const ssize_t count = next(fd, message, flags);
   if (count <= 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) != 0) return count;
   auto* const socket = pagoda::server::Sockets().Find(fd);
-  if (socket == nullptr || socket->Accept(*message, static_cast<size_t>(count))) return count;
+  if (socket == nullptr || socket->Receive(*message, static_cast<size_t>(count))) return count;
   pagoda::server::refusals.fetch_add(1, std::memory_order_relaxed);
   errno = ECONNRESET;
   return -1;
+}
+
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  static auto* const next = pagoda::server::Next<decltype(sendmsg)>("sendmsg");
+  const ssize_t count = next(fd, message, flags);
+  auto* const socket = pagoda::server::Sockets().Find(fd);
+  if (socket == nullptr) return count;
+  if (count > 0) socket->Send(*message, static_cast<size_t>(count));
+  if (count < 0 && errno == EAGAIN) {
+    socket->Block();
+    errno = EAGAIN;
+  }
+  return count;
 }
 
 int close(int fd) {
@@ -186,10 +231,21 @@ int SSL_read(SSL* ssl, void* bytes, int size) {
   static auto* const next = pagoda::server::Next<decltype(SSL_read)>("SSL_read");
   const int count = next(ssl, bytes, size);
   if (count <= 0 || SSL_is_server(ssl) == 0) return count;
-  if (pagoda::server::AcceptPlaintext(ssl, bytes, count)) return count;
+  auto* const limit = pagoda::server::LimitOf(ssl);
+  if (limit != nullptr && limit->Receive(pagoda::server::AsBytes(bytes, count))) return count;
   pagoda::server::refusals.fetch_add(1, std::memory_order_relaxed);
   ERR_raise(ERR_LIB_USER, ERR_R_OPERATION_FAIL);
   return -1;
+}
+
+int SSL_write(SSL* ssl, const void* bytes, int size) {
+  static auto* const next = pagoda::server::Next<decltype(SSL_write)>("SSL_write");
+  const int count = next(ssl, bytes, size);
+  if (count <= 0 || SSL_is_server(ssl) == 0) return count;
+  if (auto* const limit = pagoda::server::LimitOf(ssl); limit != nullptr) {
+    limit->Send(pagoda::server::AsBytes(bytes, count));
+  }
+  return count;
 }
 
 }  // extern "C"

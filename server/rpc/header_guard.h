@@ -1,5 +1,5 @@
-// Replaces functions of libraries, to apply HeaderLimit before gRPC's parser and AcceptByRule to
-// every connection that this process accepts.
+// Replaces functions of libraries, to apply ConnectionLimit before gRPC's parser and AcceptByRule
+// to every connection that this process accepts.
 #ifndef PAGODA_SERVER_RPC_HEADER_GUARD_H_
 #define PAGODA_SERVER_RPC_HEADER_GUARD_H_
 
@@ -10,11 +10,11 @@
 namespace pagoda::server {
 
 // gRPC 1.51 offers no hook between the socket, or TLS, and its parser. The program therefore
-// defines the four functions with which gRPC receives bytes from clients: accept4, recvmsg and
-// close of the C library, and SSL_read of OpenSSL. Each calls the library's function and inspects
-// its result. A connection that exceeds HeaderLimit appears to be reset (with TLS: broken), and
-// gRPC closes it. Sockets that this process did not accept pass unchanged. accept, which other
-// libraries call, accept4 and close also follow the rule of accept_guard.h.
+// defines the functions with which gRPC serves its clients: accept4, recvmsg, sendmsg and close of
+// the C library, and SSL_read and SSL_write of OpenSSL. Each calls the library's function and
+// inspects its result. A connection that exceeds ConnectionLimit appears to be reset (with TLS:
+// broken), and gRPC closes it. Sockets that this process did not accept pass unchanged. accept,
+// which other libraries call, accept4 and close also follow the rule of accept_guard.h.
 //
 // The dynamic linker prefers a program's definition to a library's, so this works for gRPC as a
 // shared and as a static library.

@@ -2,11 +2,12 @@
 #ifndef PAGODA_SERVER_RPC_HEADER_LIMIT_H_
 #define PAGODA_SERVER_RPC_HEADER_LIMIT_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
+#include "server/rpc/http2_frames.h"
 
 namespace pagoda::server {
 
@@ -26,24 +27,25 @@ class HeaderLimit {
   // Clients split a block only if it is larger than a frame.
   static constexpr int kMaxBlockFrames = 8;
 
-  // Takes the next bytes. False: they exceed a limit, or another frame is inside a block; the
-  // connection must end. Every later call then returns false.
-  bool Accept(absl::Span<const uint8_t> bytes);
+  // Takes the next bytes, and calls `on_frame` for each frame that they begin. False: they exceed a
+  // limit, another frame is inside a block, or `on_frame` returned false; the connection must end.
+  // Every later call then returns false.
+  bool Accept(
+      absl::Span<const uint8_t> bytes,
+      absl::FunctionRef<bool(const Http2Frame&)> on_frame = [](const Http2Frame&) { return true; });
 
  private:
-  enum class Phase : uint8_t { kPreface, kFrameHeader, kPayload, kOtherProtocol, kRefused };
-  static constexpr size_t kFrameHeaderBytes = 9;
+  enum class Phase : uint8_t { kPreface, kFrames, kOtherProtocol, kRefused };
 
   // Called when the frame header is complete. False: the frame exceeds a limit.
-  bool BeginFrame();
+  bool BeginFrame(const Http2Frame& frame);
 
   Phase phase_ = Phase::kPreface;
   bool in_block_ = false;   // END_HEADERS has not arrived.
   int block_frames_ = 0;    // In the current block.
   size_t block_bytes_ = 0;  // In the current block.
-  size_t seen_ = 0;         // Bytes received of the preface, or of the current frame header.
-  size_t left_ = 0;         // Bytes of the current payload that have not arrived.
-  std::array<uint8_t, kFrameHeaderBytes> frame_header_ = {};
+  size_t seen_ = 0;         // Bytes received of the preface.
+  Http2FrameReader frames_;
 };
 
 }  // namespace pagoda::server

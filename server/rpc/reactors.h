@@ -1,10 +1,14 @@
-// The two plain endings of a call in gRPC's callback API.
+// The plain endings of a call in gRPC's callback API.
 #ifndef PAGODA_SERVER_RPC_REACTORS_H_
 #define PAGODA_SERVER_RPC_REACTORS_H_
+
+#include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/rpc/untaken_answers.h"
 #include "wire/errors.h"
 
 namespace pagoda::server {
@@ -17,13 +21,37 @@ inline grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
   return reactor;
 }
 
+// Answers a unary call that no interceptor sees, and tells UntakenAnswers of it. Deletes itself.
+class ObservedAnswer final : public grpc::ServerUnaryReactor {
+ public:
+  ObservedAnswer(UntakenAnswers::Call call, const grpc::Status& status) : call_(std::move(call)) {
+    call_.SetAnswered();
+    Finish(status);
+  }
+  void OnDone() override { delete this; }
+  // As gRPC's default reactor: its end takes no thread of its own.
+  bool InternalInlineable() override { return true; }
+
+ private:
+  UntakenAnswers::Call call_;
+};
+
 // Ends a streaming call before it has begun. `Reactor` is grpc::ServerWriteReactor<Response> or
 // grpc::ServerBidiReactor<Request, Response>. Deletes itself.
 template <class Reactor>
 class RefusedStream final : public Reactor {
  public:
-  explicit RefusedStream(const grpc::Status& status) { this->Finish(status); }
+  // `call`: of a method that no interceptor sees.
+  explicit RefusedStream(const grpc::Status& status,
+                         std::optional<UntakenAnswers::Call> call = std::nullopt)
+      : call_(std::move(call)) {
+    if (call_.has_value()) call_->SetAnswered();
+    this->Finish(status);
+  }
   void OnDone() override { delete this; }
+
+ private:
+  std::optional<UntakenAnswers::Call> call_;
 };
 
 }  // namespace pagoda::server

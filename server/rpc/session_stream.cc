@@ -9,12 +9,15 @@ namespace pagoda::server {
 
 SessionStream* SessionStream::Start(const BatchRun::Context& context, const CacheDirectory* caches,
                                     SessionOwners* owners, const Identity& caller,
-                                    RpcMetrics::Call counted, StreamSlots::Slot slot,
-                                    Set* streams) {
-  const std::shared_ptr<SessionStream> stream(new SessionStream(
-      context, caches, owners, caller, std::move(counted), std::move(slot), streams));
+                                    RpcMetrics::Call counted, UntakenAnswers::Call untaken,
+                                    StreamSlots::Slot slot, Set* streams) {
+  const std::shared_ptr<SessionStream> stream(
+      new SessionStream(context, caches, owners, caller, std::move(counted), std::move(untaken),
+                        std::move(slot), streams));
   stream->self_ = stream;
   streams->Add(stream);
+  // The answer begins now: a stream without one counts as an incomplete request (ConnectionLimit).
+  stream->StartSendInitialMetadata();
   stream->ReadNext();
   return stream.get();
 }
@@ -84,6 +87,7 @@ void SessionStream::OnDone() {
   // Release these now: the objects that count them can be destroyed before queued work that holds
   // this.
   counted_.reset();
+  untaken_.reset();
   slot_.reset();
   const std::shared_ptr<SessionStream> last = std::move(self_);
 }
@@ -99,6 +103,7 @@ void SessionStream::End(const absl::Status& status) {
 void SessionStream::FinishCall(const absl::Status& status) {
   const grpc::Status grpc_status = ToGrpcStatus(status);
   counted_->Record(grpc_status.error_code());
+  untaken_->SetAnswered();
   Finish(grpc_status);
 }
 

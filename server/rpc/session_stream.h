@@ -19,6 +19,7 @@
 #include "server/rpc/session_owners.h"
 #include "server/rpc/stream_set.h"
 #include "server/rpc/stream_slots.h"
+#include "server/rpc/untaken_answers.h"
 
 namespace pagoda::server {
 
@@ -34,7 +35,8 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   // `streams` must outlive it; for the other pointers see SessionBatches.
   static SessionStream* Start(const BatchRun::Context& context, const CacheDirectory* caches,
                               SessionOwners* owners, const Identity& caller,
-                              RpcMetrics::Call counted, StreamSlots::Slot slot, Set* streams);
+                              RpcMetrics::Call counted, UntakenAnswers::Call untaken,
+                              StreamSlots::Slot slot, Set* streams);
 
   // Ends the call with `reason` as soon as the current batch is answered: DRAINING, or
   // UNAUTHENTICATED if the caller's token was revoked.
@@ -51,10 +53,11 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
   SessionStream(const BatchRun::Context& context, const CacheDirectory* caches,
                 SessionOwners* owners, const Identity& caller, RpcMetrics::Call counted,
-                StreamSlots::Slot slot, Set* streams)
+                UntakenAnswers::Call untaken, StreamSlots::Slot slot, Set* streams)
       : context_(context),
         caller_(caller),
         counted_(std::move(counted)),
+        untaken_(std::move(untaken)),
         slot_(std::move(slot)),
         streams_(streams),
         batches_(context, caches, owners, caller) {}
@@ -71,8 +74,9 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
   const BatchRun::Context context_;
   const Identity caller_;
-  std::optional<RpcMetrics::Call> counted_;  // Until the call is over.
-  std::optional<StreamSlots::Slot> slot_;    // Until the call is over.
+  std::optional<RpcMetrics::Call> counted_;      // Until the call is over.
+  std::optional<UntakenAnswers::Call> untaken_;  // Until the call is over.
+  std::optional<StreamSlots::Slot> slot_;        // Until the call is over.
   Set* const streams_;
   std::shared_ptr<SessionStream>
       self_;  // The call's ownership; given up in OnDone. Batches hold their own references.

@@ -264,6 +264,32 @@ def test_a_cache_without_sessions_lingers_and_ends(start_caches):
     daemon.wait_until(lambda daemon: daemon.free() == MEMORY)
 
 
+def test_a_cache_that_never_had_a_session_ends_soon(start_caches):
+    daemon = start_caches(memory={"linger": "1h"})
+    for name in ("used", "unused"):
+        daemon.open(name)
+    with pagoda.connect(daemon.endpoint, cache="used"):
+        pass
+    daemon.wait_until(lambda daemon: all(cache.ends_in is not None for cache in daemon.caches().values()))
+    ends_in = {name: cache.ends_in for name, cache in daemon.caches().items()}
+    assert 0 < ends_in["unused"] <= 30 and 3500 < ends_in["used"] <= 3600
+
+
+def test_one_tenant_cannot_take_all_places_for_caches(start_caches, monkeypatch):
+    tokens = {name: f"tenant-{name}-0123456789abcdef" for name in ("a", "b")}
+    daemon = start_caches(memory={"max_caches": 12}, operator_token="operator-0123456789abcdef",
+                          secrets={f"{name}.tokens": token for name, token in tokens.items()},
+                          tenants=[{"name": name, "tokens_file": f"{name}.tokens"} for name in tokens])
+    (daemon.folder / "token").write_text("operator-0123456789abcdef\n")
+    monkeypatch.setenv("PAGODA_TOKEN_FILE", str(daemon.folder / "token"))  # For the checks at the end.
+    with pytest.raises(pagoda.Exhausted) as refusal:
+        for number in range(12):
+            daemon.open(f"a{number}", token=tokens["a"])
+    assert refusal.value.reason == "TOO_MANY_CACHES" and number == 8, "a sixth of them, and the half that all share"
+    for number in range(2):
+        daemon.open(f"b{number}", token=tokens["b"])
+
+
 # --- Beside the configuration's cache ---
 
 

@@ -1,6 +1,7 @@
 """A client that dies gives everything back: closed sessions at once, the rest when its lease
 ends."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -61,6 +62,31 @@ def test_signs_of_life_renew_the_lease(daemon):
         else:
             client.match([1, 2])
     assert daemon.primary().active_blocks == 1
+    client.close()
+
+
+PAUSE_SECONDS = 3 * LEASE_MS / 1000
+
+
+@pytest.mark.parametrize("renews", ["KeepAlive", "Execute"])
+def test_a_pause_of_the_daemon_ends_no_session_that_renews_in_time(daemon, renews):
+    """After the pause the client waits as if it had been paused too, like in a migration of a
+    virtual machine. The client that never renews shows that leases end afterwards."""
+    client, dead = (Client(daemon.channel, lease_ms=LEASE_MS) for _ in range(2))
+    client.allocate(1)
+    dead.allocate(2)
+    daemon.process.send_signal(signal.SIGSTOP)
+    time.sleep(PAUSE_SECONDS)
+    daemon.process.send_signal(signal.SIGCONT)
+    for _ in range(20):
+        time.sleep(LEASE_MS / 1000 / 2)
+        if renews == "KeepAlive":
+            client.stub.KeepAlive(cache_pb2.KeepAliveRequest(session=client.session), timeout=5)
+        else:
+            client.match([1, 2])
+        if daemon.primary().active_blocks == 1:
+            break
+    assert daemon.primary().active_blocks == 1, "the dead client's session is over, the other is not"
     client.close()
 
 

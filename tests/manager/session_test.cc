@@ -58,6 +58,19 @@ TEST_F(SessionTest, ASignOfLifeStartsTheLeaseAgain) {
   EXPECT_EQ(core_->ExpireSessions(now_ + kLease), 1u);
 }
 
+TEST_F(SessionTest, TheLeaseDoesNotRunWhileTheCallerStoodStill) {
+  const SessionRef ref = Open();
+  constexpr absl::Duration kPause = absl::Minutes(1);
+  now_ += absl::Seconds(9) + kPause;
+  EXPECT_EQ(core_->ExpireSessions(now_, EndIn::kOneCall, kPause), 0u);
+  // A session that was opened in the pause has no more than its lease.
+  Open();
+  EXPECT_EQ(core_->ExpireSessions(now_ + absl::Milliseconds(999), EndIn::kOneCall, kPause), 0u);
+  EXPECT_EQ(core_->ExpireSessions(now_ + kLease + absl::Milliseconds(998)), 0u);
+  EXPECT_EQ(core_->ExpireSessions(now_ + kLease + absl::Milliseconds(999)), 2u);
+  EXPECT_EQ(ReasonOf(core_->CheckSession(ref)), Reason::kStaleSession);
+}
+
 TEST_F(SessionTest, TheLeaseDoesNotRunWhileAStreamIsAttached) {
   const SessionRef ref = Open();
   ASSERT_TRUE(core_->AttachStream(ref).ok());
