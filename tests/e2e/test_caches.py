@@ -275,7 +275,7 @@ def test_a_cache_that_never_had_a_session_ends_soon(start_caches):
     assert 0 < ends_in["unused"] <= 30 and 3500 < ends_in["used"] <= 3600
 
 
-def test_one_tenant_cannot_take_all_places_for_caches(start_caches, monkeypatch):
+def test_one_tenant_cannot_take_all_places_for_caches(monkeypatch, start_caches):
     tokens = {name: f"tenant-{name}-0123456789abcdef" for name in ("a", "b")}
     daemon = start_caches(memory={"max_caches": 12}, operator_token="operator-0123456789abcdef",
                           secrets={f"{name}.tokens": token for name, token in tokens.items()},

@@ -404,7 +404,7 @@ def test_calls_above_the_limit_are_refused_at_once(start_daemon):
     for watch in watches:
         next(watch)
     with pytest.raises(grpc.RpcError) as failure:
-        client.match([1])
+        client.stub.OpenSession(cache_pb2.OpenSessionRequest(), timeout=CALL_SECONDS)
     status = call_status(failure.value)
     assert (failure.value.code(), reason_of(status)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_CALLS")
     retry = error_details_pb2.RetryInfo()
