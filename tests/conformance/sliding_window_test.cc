@@ -147,7 +147,8 @@ TEST_F(SlidingWindowTest, WithoutPlaceForAHoleTheSubtreeGoes) {
     Add(id, Range(first, first + 11));
     Compute(id, 12);  // Releases the first of three blocks.
   }
-  Add(3, Range(0, 11));  // Two blocks are free; the third is the first one's.
+  // Two blocks are free. The third is the second one's: of two passed blocks the last goes first.
+  Add(3, Range(0, 11));
   EXPECT_EQ(core_->Stats().windows.at(0).holes, 1u);
   TakeEvents();
   Add(4, {7});
@@ -155,8 +156,8 @@ TEST_F(SlidingWindowTest, WithoutPlaceForAHoleTheSubtreeGoes) {
   EXPECT_THAT(TakeOnly<RemovedEvent>().blocks, SizeIs(3));
   EXPECT_EQ(CachedBlocks(window), 2u);
   Free(2);
-  EXPECT_EQ(Match(Range(200, 212)), 0u);
-  EXPECT_EQ(Match(Range(100, 112)), 12u);
+  EXPECT_EQ(Match(Range(200, 212)), 12u);
+  EXPECT_EQ(Match(Range(100, 112)), 0u);
 }
 
 // Only the blocks of a lower prefix that the window needs are onboarded.
