@@ -69,7 +69,10 @@ for preset in "${presets[@]}"; do
   # With --all the default tests have run as many seeds already.
   without=()
   [ "${#presets[@]}" -eq 1 ] || [ "$preset" != long ] || without=(-E '_deep$')
-  ctest --preset "$preset" -j 2 "${repeat[@]}" "${without[@]}" "${ctest_arguments[@]}" 2>&1 | tee "${logs[-1]}" || status=$?
+  # The default tests often wait, so three keep two processors busy. The long ones compute.
+  jobs=3
+  [ "$preset" != long ] || jobs=2
+  ctest --preset "$preset" -j $jobs "${repeat[@]}" "${without[@]}" "${ctest_arguments[@]}" 2>&1 | tee "${logs[-1]}" || status=$?
 done
 failed=$(sed -nE 's/^ *([0-9]+\/[0-9]+)? *Test +#[0-9]+: +([^ ]+) \.*\*\*\*(Failed|Timeout|Exception).*/\2/p' "${logs[@]}" | sort -u | tr '\n' ' ')
 if [ $status -eq 0 ] && [ -n "$failed" ]; then
