@@ -36,10 +36,17 @@ absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Compile(
       !status.ok()) {
     return status;
   }
-  absl::MutexLock lock(&compiling_);
+  std::unique_ptr<GrammarProcess> process = TakeProcess();
+  Compiled compiled = CompileNew(wanted, *process);
+  GiveBack(std::move(process));
+  return compiled;
+}
+
+GrammarCompiler::Compiled GrammarCompiler::CompileNew(const StructuredOutput& wanted,
+                                                      GrammarProcess& process) {
   // Another thread can have compiled it meanwhile.
   if (auto known = FindCached(wanted)) return *std::move(known);
-  absl::StatusOr<LibraryGrammar> compiled = CompileNew(wanted);
+  absl::StatusOr<LibraryGrammar> compiled = Run(wanted, process);
   if (!compiled.ok()) {
     // Otherwise a client could make the daemon compile it again and again.
     if (absl::IsInvalidArgument(compiled.status())) {
@@ -53,26 +60,59 @@ absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Compile(
   return compiled->grammar;
 }
 
-absl::StatusOr<LibraryGrammar> GrammarCompiler::CompileNew(const StructuredOutput& wanted) {
-  if (process_ == nullptr && GrammarProcess::IsAvailable()) {
-    process_ = std::make_unique<GrammarProcess>(vocabulary_);
+absl::StatusOr<LibraryGrammar> GrammarCompiler::Run(const StructuredOutput& wanted,
+                                                    GrammarProcess& process) {
+  const bool in_process = GrammarProcess::IsAvailable();
+  if (in_process) {
     // It prepares the vocabulary while this thread does.
-    if (absl::Status started = process_->Start(); !started.ok()) return started;
+    if (absl::Status started = process.Start(); !started.ok()) return started;
   }
-  if (library_ == nullptr) library_ = MakeGrammarLibrary(vocabulary_());
-  if (library_ == nullptr) {
+  GrammarLibrary* const library = Library();
+  if (library == nullptr) {
     return absl::InternalError("XGrammar does not take this model's vocabulary");
   }
-  if (process_ != nullptr) {
-    const absl::StatusOr<std::string> bytes = process_->Compile(wanted);
+  if (in_process) {
+    const absl::StatusOr<std::string> bytes = process.Compile(wanted);
     if (!bytes.ok()) return bytes.status();
-    return library_->FromBytes(*bytes);
+    return library->FromBytes(*bytes);
   }
   absl::StatusOr<LibraryGrammar> compiled = absl::UnknownError("not compiled");
-  const absl::Status ran = RunWithLargeStack(
-      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(compiling_) { compiled = library_->Compile(wanted); });
+  const absl::Status ran = RunWithLargeStack([&] { compiled = library->Compile(wanted); });
   if (!ran.ok()) return ran;
   return compiled;
+}
+
+std::unique_ptr<GrammarProcess> GrammarCompiler::TakeProcess() {
+  // Without processes, one thread at a time uses the library.
+  const size_t most = GrammarProcess::IsAvailable() ? kMaxProcesses : 1;
+  const auto can_take = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !idle_.empty() || num_processes_ < most;
+  };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&can_take));
+  if (idle_.empty()) {
+    ++num_processes_;
+    return std::make_unique<GrammarProcess>(vocabulary_);
+  }
+  std::unique_ptr<GrammarProcess> process = std::move(idle_.back());
+  idle_.pop_back();
+  return process;
+}
+
+void GrammarCompiler::GiveBack(std::unique_ptr<GrammarProcess> process) {
+  const bool ended = process->pid() < 0;
+  // No other grammar waits for the start of a process that this one ended. An error is the next
+  // grammar's.
+  if (ended && GrammarProcess::IsAvailable()) process->Start().IgnoreError();
+  absl::MutexLock lock(&mutex_);
+  // Those that are ready are taken first.
+  idle_.insert(ended ? idle_.begin() : idle_.end(), std::move(process));
+}
+
+GrammarLibrary* GrammarCompiler::Library() {
+  absl::MutexLock lock(&making_);
+  if (library_ == nullptr) library_ = MakeGrammarLibrary(vocabulary_());
+  return library_.get();
 }
 
 absl::StatusOr<LibraryGrammar> GrammarCompiler::Count(LibraryGrammar grammar) {
@@ -104,6 +144,10 @@ std::optional<GrammarCompiler::Compiled> GrammarCompiler::FindCached(
 
 void GrammarCompiler::Keep(Entry entry) {
   absl::MutexLock lock(&mutex_);
+  // Two threads can have compiled it at once.
+  const bool is_kept = std::any_of(cache_.begin(), cache_.end(),
+                                   [&](const Entry& other) { return Equal(other.key, entry.key); });
+  if (is_kept) return;
   cached_bytes_ += entry.bytes;
   cache_.push_front(std::move(entry));
   while (cache_.size() > kMaxCached || cached_bytes_ > kMaxCachedBytes) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -32,7 +33,9 @@ bool HasStructuredOutput();
 // 2. A compilation runs in a process of its own (GrammarProcess), with a large stack. A program
 //    whose main does not take part compiles on a thread. Either is refused when it has taken 3 s of
 //    processor time or 256 MiB of memory (see WorkBudget).
-// 3. One grammar at a time is compiled. Cached ones do not wait for it.
+// 3. As many grammars are compiled at once as threads call Compile, at most kMaxProcesses. Each has
+//    a process, which starts when no other is idle, so a long compilation holds up no short one. A
+//    program whose main does not take part compiles one at a time. Cached ones wait for nothing.
 // 4. All its grammars, those that requests hold included, have at most kMaxHeldBytes together.
 class GrammarCompiler {
  public:
@@ -54,6 +57,7 @@ class GrammarCompiler {
   static constexpr size_t kMaxCached = 64;
   static constexpr size_t kMaxCachedBytes = 256 << 20;
   static constexpr size_t kMaxHeldBytes = size_t{1} << 30;
+  static constexpr size_t kMaxProcesses = 4;
 
  private:
   using Compiled = absl::StatusOr<std::shared_ptr<const CompiledGrammar>>;
@@ -65,8 +69,13 @@ class GrammarCompiler {
   };
 
   std::optional<Compiled> FindCached(const StructuredOutput& wanted) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<LibraryGrammar> CompileNew(const StructuredOutput& wanted)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(compiling_);
+  Compiled CompileNew(const StructuredOutput& wanted, GrammarProcess& process);
+  absl::StatusOr<LibraryGrammar> Run(const StructuredOutput& wanted, GrammarProcess& process);
+  // An idle process, or a new one, which is not started. Waits while all are taken.
+  std::unique_ptr<GrammarProcess> TakeProcess() ABSL_LOCKS_EXCLUDED(mutex_);
+  void GiveBack(std::unique_ptr<GrammarProcess> process) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Null if it does not take the vocabulary. The first call makes it.
+  GrammarLibrary* Library() ABSL_LOCKS_EXCLUDED(making_);
   // Counts the grammar until its last owner releases it.
   absl::StatusOr<LibraryGrammar> Count(LibraryGrammar grammar);
   void Keep(Entry entry) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -74,10 +83,11 @@ class GrammarCompiler {
   const std::function<AnswerVocabulary()> vocabulary_;
   // The grammars share it, and can outlive this.
   const std::shared_ptr<std::atomic<size_t>> held_bytes_ = std::make_shared<std::atomic<size_t>>();
-  absl::Mutex compiling_;  // Taken before mutex_.
-  std::unique_ptr<GrammarProcess> process_ ABSL_GUARDED_BY(compiling_);
-  std::unique_ptr<GrammarLibrary> library_ ABSL_GUARDED_BY(compiling_);
-  absl::Mutex mutex_;
+  absl::Mutex making_;  // No other lock is taken under it.
+  std::unique_ptr<GrammarLibrary> library_ ABSL_GUARDED_BY(making_);
+  absl::Mutex mutex_;  // No other lock is taken under it.
+  size_t num_processes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<GrammarProcess>> idle_ ABSL_GUARDED_BY(mutex_);
   std::list<Entry> cache_ ABSL_GUARDED_BY(mutex_);  // The last used one first.
   size_t cached_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -32,7 +32,8 @@ struct LibraryGrammar {
   size_t bytes = 0;  // About.
 };
 
-// No exception passes this class or what it makes. Thread-compatible; its grammars outlive it.
+// No exception passes this class or what it makes. Thread-compatible: several threads may call
+// FromBytes at once. Its grammars outlive it.
 class GrammarLibrary {
  public:
   virtual ~GrammarLibrary() = default;
@@ -43,7 +44,7 @@ class GrammarLibrary {
   // program, with the same vocabulary. Errors: as Compile.
   virtual absl::StatusOr<std::string> CompileToBytes(const StructuredOutput& wanted) = 0;
   // Errors: INVALID_ARGUMENT if they are no such bytes, or beyond the limits of a compilation.
-  virtual absl::StatusOr<LibraryGrammar> FromBytes(absl::string_view bytes) = 0;
+  virtual absl::StatusOr<LibraryGrammar> FromBytes(absl::string_view bytes) const = 0;
 };
 
 // Null in a build without the library, and if the library does not take the vocabulary.

@@ -242,13 +242,13 @@ class Library final : public GrammarLibrary {
     return bytes;
   }
 
-  absl::StatusOr<LibraryGrammar> FromBytes(absl::string_view bytes) override {
+  absl::StatusOr<LibraryGrammar> FromBytes(absl::string_view bytes) const override {
     return Make([&] { return GrammarOf(bytes, tokenizer_); });
   }
 
  private:
   // A warning of the library is an error: it says what the library ignores.
-  absl::Status RunCompilation(int64_t* bytes, const std::function<void()>& work) {
+  absl::Status RunCompilation(int64_t* bytes, const std::function<void()>& work) const {
     std::string warning;
     first_warning = &warning;
     const absl::Status status = Run(limits_.compilation, bytes, work);
@@ -257,7 +257,8 @@ class Library final : public GrammarLibrary {
     return InvalidArgument(absl::StrCat("grammar: ", warning));
   }
 
-  absl::StatusOr<LibraryGrammar> Make(const std::function<xgrammar::CompiledGrammar()>& make) {
+  absl::StatusOr<LibraryGrammar> Make(
+      const std::function<xgrammar::CompiledGrammar()>& make) const {
     std::optional<xgrammar::CompiledGrammar> made;
     int64_t bytes = 0;
     if (absl::Status status = RunCompilation(&bytes, [&] { made = make(); }); !status.ok()) {

@@ -1,11 +1,15 @@
 """Answers that must conform to a schema, an expression or a grammar: over HTTP, by pagodactl and by
 pagoda-run. The model's weights are random, so that without a grammar it says something else."""
 
+import itertools
 import json
 import os
 import re
 import select
 import signal
+import statistics
+import threading
+import time
 
 import grpc
 import pagodactl
@@ -144,6 +148,53 @@ def test_grammars_are_compiled_in_a_process_that_may_die(daemon):  # noqa: F811
     ended = end_of(second)
     daemon.kill()
     assert ended.poll(30_000), "the process outlives the daemon"
+
+
+def long_grammar(end):
+    """It takes all the time that a compilation may take."""
+    return "root ::= " + " ".join(f"[^{chr(97 + i % 26)}\\n]*" for i in range(1000)) + f' "{end}"'
+
+
+def test_a_tenants_long_grammars_hold_up_no_short_one_of_another(start):  # noqa: F811
+    tokens = {name: f"tenant-{name}-0123456789abcdef" for name in ("a", "b")}
+    daemon = start(operator_token="operator-0123456789abcdef",  # noqa: F811
+                   secrets={f"{name}.tokens": token for name, token in tokens.items()},
+                   tenants=[{"name": name, "tokens_file": f"{name}.tokens"} for name in tokens])
+    numbers = itertools.count()
+
+    def seconds_of(name, **fields):
+        begin = time.monotonic()
+        status, _, text = post(daemon, "/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 1} | fields, tokens[name])
+        assert status == 200 or "too much time" in text, text
+        return time.monotonic() - begin
+
+    def short():
+        return seconds_of("b", guided_regex=f"a{next(numbers)}")
+
+    short()
+    alone = [short() for _ in range(20)]
+    long, over = [], threading.Event()
+
+    def compile_long_ones():
+        while not over.is_set():
+            long.append(seconds_of("a", guided_grammar=long_grammar(next(numbers))))
+
+    threads = [threading.Thread(target=compile_long_ones) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while not long and all(thread.is_alive() for thread in threads):
+        time.sleep(0.01)
+    short()  # Starts a second process.
+    beside = []
+    while len(long) < 3 and all(thread.is_alive() for thread in threads):
+        beside.append(short())
+    over.set()
+    for thread in threads:
+        thread.join()
+    print(f"short: {statistics.median(alone) * 1e3:.1f} ms alone, {statistics.median(beside) * 1e3:.1f} ms beside, "
+          f"slowest {max(beside) * 1e3:.0f} ms; long: {min(long):.2f} s")
+    assert len(beside) >= 20 and max(beside) < min(long) / 2
+    assert len(compilers_of(daemon)) == 2
 
 
 def test_pagodactl_and_pagoda_run_take_files(daemon, tmp_path):  # noqa: F811

@@ -6,11 +6,17 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <unistd.h>
+
+#include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "base/error.h"
 #include "engine/structured/grammar_compiler.h"
 #include "engine/structured/grammar_library.h"
@@ -26,6 +32,26 @@ const AnswerVocabulary kVocabulary = {.bytes = {"a", "b", "ab", "", "\xc3"}, .no
 const StructuredOutput kRight = {Kind::kGrammar, "root ::= \"a\" root | \"b\""};
 // CheckGrammarText would refuse it. The library recurses without end.
 const StructuredOutput kDeadly = {Kind::kGrammar, "root ::= root{0,1}"};
+
+// With VocabularyOfWords this takes the most time that a compilation may take: the tokens that are
+// allowed differ after each of its many repetitions.
+StructuredOutput LongGrammar() {
+  std::string text = "root ::= ";
+  for (int i = 0; i < 1000; ++i) {
+    text += "[^" + std::string(1, static_cast<char>('a' + i % 26)) + "\\n]* ";
+  }
+  return {Kind::kGrammar, text + "\"x\""};
+}
+
+AnswerVocabulary VocabularyOfWords() {
+  AnswerVocabulary vocabulary = kVocabulary;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string word;
+    for (int rest = 26 + i; rest > 0; rest /= 26) word += static_cast<char>('a' + rest % 26);
+    vocabulary.bytes.push_back(word);
+  }
+  return vocabulary;
+}
 
 class GrammarProcessTest : public ::testing::Test {
  protected:
@@ -107,6 +133,45 @@ TEST_F(GrammarProcessTest, AProgramThatCannotBeStartedIsNoGrammarsFault) {
   GrammarProcess missing([] { return kVocabulary; }, {.program = "/nowhere"});
   const absl::Status failed = missing.Compile(kRight).status();
   EXPECT_TRUE(absl::IsResourceExhausted(failed)) << failed;
+}
+
+// The processor time of this program's processes that compile grammars.
+absl::Duration CompilersTime() {
+  int64_t ticks = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream children(task.path() / "children");
+    for (pid_t pid; children >> pid;) {
+      std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+      std::string field;
+      for (int i = 1; i < 14; ++i) stat >> field;
+      int64_t user = 0;
+      if (stat >> user) ticks += user;
+    }
+  }
+  return absl::Seconds(1) * ticks / sysconf(_SC_CLK_TCK);
+}
+
+TEST_F(GrammarProcessTest, ALongCompilationHoldsUpNoShortOne) {
+  if (!WorkBudget::kIsEnforced) GTEST_SKIP() << "no compilation is ended";
+  GrammarCompiler compiler(VocabularyOfWords);
+  const absl::Duration before = CompilersTime();
+  std::atomic<bool> has_ended = false;
+  std::thread caller([&] {
+    const absl::Status refused = compiler.Compile(LongGrammar()).status();
+    has_ended = true;
+    EXPECT_THAT(refused.message(), HasSubstr("time or memory"));
+  });
+  while (!has_ended && CompilersTime() - before < absl::Milliseconds(100)) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  int compiled = 0;
+  while (compiled < 20 && !has_ended) {
+    const auto one = compiler.Compile({Kind::kRegex, "a" + std::string(compiled + 1, 'b')});
+    EXPECT_TRUE(one.ok()) << one.status();
+    if (!has_ended) ++compiled;
+  }
+  EXPECT_EQ(compiled, 20) << "as many as wait for nothing";
+  caller.join();
 }
 
 // The process is not trusted to answer with a grammar.
