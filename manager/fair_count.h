@@ -11,7 +11,9 @@
 namespace pagoda {
 
 // Half of `most` is reserved in equal parts, one for each party. The other half goes to any party,
-// first come, first served. So a party always gets its part, whatever the others have.
+// first come, first served. So a party always gets its part, whatever the others have. If there are
+// more parties than the reserved half has places, a part is one place, and the reserved half goes
+// to the first places of parties. So a party that has nothing gets one as long as there is room.
 // Thread-compatible.
 //
 // Invariant: total() <= most, apart from Overdraw.
@@ -19,22 +21,22 @@ class FairCount {
  public:
   // REQUIRES: parties > 0.
   FairCount(size_t most, size_t parties)
-      : part_(most / 2 / parties), common_(most - part_ * parties), counts_(parties) {}
+      : part_(std::max<size_t>(1, most / 2 / parties)),
+        reserved_(std::min(most / 2, part_ * parties)),
+        common_(most - reserved_),
+        counts_(parties) {}
 
   // Takes `n` for the party, all or nothing. False if that exceeds its limit.
   bool Add(size_t party, size_t n = 1) {
     if (n > left(party)) return false;
-    size_t& count = counts_[party];
-    taken_of_common_ += BeyondPart(count + n) - BeyondPart(count);
-    count += n;
-    total_ += n;
+    Overdraw(party, n);
     return true;
   }
   // Takes `n` for the party even if that exceeds its limit. Until that much is returned, no party
   // can take from the common half, but the other parties keep their parts.
   void Overdraw(size_t party, size_t n) {
     size_t& count = counts_[party];
-    taken_of_common_ += BeyondPart(count + n) - BeyondPart(count);
+    in_parts_ += std::min(part_, count + n) - std::min(part_, count);
     count += n;
     total_ += n;
   }
@@ -42,7 +44,7 @@ class FairCount {
   void Remove(size_t party, size_t n = 1) {
     size_t& count = counts_[party];
     PAGODA_CHECK(count >= n, "a party returns only what it has taken");
-    taken_of_common_ -= BeyondPart(count) - BeyondPart(count - n);
+    in_parts_ -= std::min(part_, count) - std::min(part_, count - n);
     count -= n;
     total_ -= n;
   }
@@ -51,18 +53,20 @@ class FairCount {
   size_t total() const { return total_; }
   // How many more the party can take.
   size_t left(size_t party) const {
-    return part_ - std::min(part_, counts_[party]) + common_ - std::min(common_, taken_of_common_);
+    const size_t taken_of_reserved = std::min(reserved_, in_parts_);
+    const size_t taken_of_common = total_ - taken_of_reserved;
+    return std::min(part_ - std::min(part_, counts_[party]), reserved_ - taken_of_reserved) +
+           common_ - std::min(common_, taken_of_common);
   }
   // The most that a party can have.
-  size_t most_of_one() const { return part_ + common_; }
+  size_t most_of_one() const { return std::min(part_, reserved_) + common_; }
 
  private:
-  size_t BeyondPart(size_t count) const { return count - std::min(part_, count); }
-
-  const size_t part_;
+  const size_t part_;      // Of one party.
+  const size_t reserved_;  // All parts, or as many as fit in half.
   const size_t common_;
   std::vector<size_t> counts_;
-  size_t taken_of_common_ = 0;
+  size_t in_parts_ = 0;  // Of total_: what the parties have within their parts.
   size_t total_ = 0;
 };
 
