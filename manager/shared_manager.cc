@@ -56,7 +56,7 @@ SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, 
       num_prefix_nodes_(core_->num_prefix_nodes()),
       epoch_(core_->epoch()) {
   FairMutexLock lock(&mutex_);
-  last_expiry_ = absl::Now();
+  leases_ran_to_ = clock_();
   Publish();
 }
 
@@ -315,14 +315,16 @@ std::vector<TenantUsage> SharedManager::TenantUses() const {
   return core_->TenantUses();
 }
 
-size_t SharedManager::ExpireSessions() {
+size_t SharedManager::ExpireSessions(absl::Duration most) {
   FairMutexLock lock(&mutex_);
-  // By the system's clock: a test that moves its own clock does not stand still.
-  const absl::Duration pause = absl::Now() - last_expiry_;
-  const size_t expired = core_->ExpireSessions(clock_(), EndIn::kChunks,
-                                               pause > kStandstill ? pause : absl::ZeroDuration());
+  // One reading, of the clock that all leases run by. Whatever follows it, a wait for the lock or a
+  // standstill, is part of the next call's time.
+  const absl::Time now = clock_();
+  const absl::Duration pause = now - leases_ran_to_ - most;
+  leases_ran_to_ = now;
+  const size_t expired =
+      core_->ExpireSessions(now, EndIn::kChunks, std::max(pause, absl::ZeroDuration()));
   FinishEndings();
-  last_expiry_ = absl::Now();
   return expired;
 }
 

@@ -98,10 +98,10 @@ class SharedManager {
   absl::Status AttachStream(SessionRef session);
   void DetachStream(SessionId session);
   absl::Status CloseSession(SessionRef session);
-  // Call this at short intervals. If the last call is longer ago than kStandstill, the process
-  // stood still, for example in the migration of a virtual machine: no lease ran in that time.
-  static constexpr absl::Duration kStandstill = absl::Milliseconds(500);
-  size_t ExpireSessions();
+  // Call this at short intervals. A lease runs for at most `most` between two calls. If the clock
+  // shows more, the process stood still, for example in the migration of a virtual machine, and no
+  // sign of life could be heard.
+  size_t ExpireSessions(absl::Duration most = absl::InfiniteDuration());
   // Releases the lock after each step of kResetPiece blocks: see BlockManager::StepReset. A second
   // reset waits for the first one to end. A reset does not wait for a disk. After it,
   // completed_ticket(Lane::kBackup) has to pass the last ticket ordered until then; from that
@@ -224,8 +224,8 @@ class SharedManager {
   SlotChangeSink* slot_sink_ ABSL_GUARDED_BY(mutex_) = nullptr;
   FileCommandSink* disk_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::array<std::multimap<Ticket, std::function<void()>>, kNumLanes> waiters_
-      ABSL_GUARDED_BY(mutex_);                      // By lane.
-  absl::Time last_expiry_ ABSL_GUARDED_BY(mutex_);  // When ExpireSessions ended last.
+      ABSL_GUARDED_BY(mutex_);                        // By lane.
+  absl::Time leases_ran_to_ ABSL_GUARDED_BY(mutex_);  // The time of the last ExpireSessions.
   const CacheInfo info_;
   const TenantTable& tenants_;  // The core's.
   const uint32_t num_prefix_nodes_;

@@ -327,7 +327,9 @@ absl::Status Daemon::MakeServices() {
     for (const CachePtr& cache : caches_->All()) {
       // Sweep first: a session whose process is known to be dead then quarantines nothing.
       cache->writers->Sweep();
-      if (const size_t expired = cache->manager->ExpireSessions(); expired > 0) {
+      // A check that comes later than twice the interval shows that the process stood still.
+      const size_t expired = cache->manager->ExpireSessions(2 * kLeaseCheckInterval);
+      if (expired > 0) {
         Log(LogLevel::kWarning, absl::StrCat("cache ", cache->name, ": ", expired,
                                              " sessions closed: their leases expired"));
       }

@@ -32,6 +32,32 @@ TEST(SharedManagerTest, LeasesRunOnAClockThatOnlyGoesForward) {
   EXPECT_GE(SharedManager::Now(), first);
 }
 
+TEST(SharedManagerTest, AStandstillEndsNoLeaseAndProlongsNoneForEver) {
+  constexpr absl::Duration kLease = absl::Seconds(2), kMost = absl::Milliseconds(200);
+  EventLog log({});
+  absl::Time now = absl::UnixEpoch();
+  SharedManager manager(MakeCore(4, 4), &log, [&] { return now; });
+  const SessionRef alive = manager.OpenSession("alive", kLease)->ref;
+  const SessionRef dead = manager.OpenSession("dead", kLease)->ref;
+  now += absl::Hours(1);
+  EXPECT_EQ(manager.ExpireSessions(kMost), 0u);
+  // The process stands still again and again. The lease runs for kMost each time.
+  for (int i = 1; i < kLease / kMost - 1; ++i) {
+    now += absl::Milliseconds(600);
+    EXPECT_EQ(manager.ExpireSessions(kMost), 0u) << i;
+    EXPECT_TRUE(manager.KeepAlive(alive).ok());
+  }
+  now += absl::Milliseconds(600);
+  EXPECT_EQ(manager.ExpireSessions(kMost), 1u);
+  EXPECT_EQ(ReasonOf(manager.KeepAlive(dead).status()), Reason::kStaleSession);
+  EXPECT_TRUE(manager.KeepAlive(alive).ok());
+  // In time, a lease takes its time.
+  for (int i = 0; i < 10; ++i) {
+    now += kMost;
+    EXPECT_EQ(manager.ExpireSessions(kMost), i == 9 ? 1u : 0u) << i;
+  }
+}
+
 TEST(SharedManagerTest, ASessionsTokenComesFromTheSource) {
   EventLog log({});
   uint64_t drawn = 0;
