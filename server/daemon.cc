@@ -176,7 +176,7 @@ absl::Status Daemon::KnowCallers() {
     Log(LogLevel::kWarning,
         "no operators are configured: no caller may use the operators' methods");
   }
-  admission_ = std::make_unique<Admission>(config_.server.max_calls, rpc_metrics_.get(),
+  admission_ = std::make_unique<Admission>(config_.server.max_calls, &rpc_metrics_->open_calls(),
                                            authenticator_.get(), tenants_.get());
   return absl::OkStatus();
 }
@@ -338,7 +338,7 @@ absl::Status Daemon::MakeServices() {
   });
   maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] {
     opener_->Maintain();
-    admission_->answers()->CancelSome(absl::Now());
+    admission_->answers()->CancelSome(SharedManager::Now());
   });
   return CheckThreads();
 }

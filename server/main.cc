@@ -24,8 +24,8 @@
 #include "server/config/config.h"
 #include "server/daemon.h"
 #include "server/log.h"
+#include "server/processor_share.h"
 #include "server/rpc/accept_guard.h"
-#include "server/rpc/processor_share.h"
 
 namespace pagoda::server {
 namespace {

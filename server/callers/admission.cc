@@ -1,7 +1,6 @@
 #include "server/callers/admission.h"
 
 #include <chrono>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -9,14 +8,9 @@
 #include "manager/tenants.h"
 
 namespace pagoda::server {
-namespace {
-
-constexpr std::string_view kKeepAliveName = MethodNamed("/pagoda.v1.CacheService/KeepAlive").name;
-
-}  // namespace
 
 absl::StatusOr<Identity> Admission::Admit(const grpc::ServerContextBase& context,
-                                          const Method& method) const {
+                                          const Method& method, UntakenAnswers::Call* call) const {
   const std::chrono::system_clock::time_point deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     absl::Status status = CheckInTime(absl::FromChrono(deadline), absl::Now());
@@ -24,12 +18,15 @@ absl::StatusOr<Identity> Admission::Admit(const grpc::ServerContextBase& context
   }
   absl::StatusOr<Identity> caller = authenticator_->Identify(context);
   if (!caller.ok()) return caller;
-  answers_.SetCaller(&context, *caller);
+  if (call != nullptr) {
+    call->SetCaller(*caller);
+  } else {
+    answers_.SetCaller(&context, *caller);
+  }
   if (absl::Status status = CheckRole(*caller, method); !status.ok()) return status;
-  const bool has_kept_place = method.access == Access::kOperators || method.name == kKeepAliveName;
-  const uint64_t places = max_calls_ + (has_kept_place ? kKeptPlaces : 0);
-  if (absl::Status status = CheckCapacity(calls_->open_calls(), places); !status.ok())
+  if (absl::Status status = calls_->CheckPlace(KindOf(method), max_calls_); !status.ok()) {
     return status;
+  }
   return caller;
 }
 
@@ -46,12 +43,6 @@ absl::StatusOr<TenantId> Admission::SessionTenant(const Identity& caller,
   // The error is the same whether the tenant exists or not.
   return MakeError(Reason::kPermissionDenied,
                    absl::StrCat("these credentials do not belong to the tenant '", named, "'"));
-}
-
-absl::Status CheckCapacity(uint64_t open_calls, uint64_t max_calls) {
-  if (open_calls <= max_calls) return absl::OkStatus();
-  return MakeError(Reason::kTooManyCalls,
-                   absl::StrCat("more than ", max_calls, " calls and streams are open"));
 }
 
 absl::Status CheckInTime(absl::Time deadline, absl::Time now) {

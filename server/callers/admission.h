@@ -12,9 +12,9 @@
 #include "manager/tenants.h"
 #include "server/callers/authenticator.h"
 #include "server/callers/identity.h"
-#include "server/metrics/rpc_metrics.h"
-#include "server/rpc/stream_slots.h"
-#include "server/rpc/untaken_answers.h"
+#include "server/callers/open_calls.h"
+#include "server/callers/stream_slots.h"
+#include "server/callers/untaken_answers.h"
 
 namespace pagoda::server {
 
@@ -22,7 +22,7 @@ namespace pagoda::server {
 class Admission {
  public:
   // The pointers outlive this. `max_calls`: the most calls and streams that are open at once.
-  Admission(uint64_t max_calls, const RpcMetrics* calls, const Authenticator* authenticator,
+  Admission(uint64_t max_calls, const OpenCalls* calls, const Authenticator* authenticator,
             const TenantTable* tenants)
       : max_calls_(max_calls),
         calls_(calls),
@@ -31,14 +31,11 @@ class Admission {
         streams_(max_calls, tenants->size()),
         answers_(max_calls, tenants->size()) {}
 
-  // Places beyond `max_calls` for KeepAlive and for the operators' own methods. So sessions do not
-  // end, and operators see and end calls, when others have taken all places.
-  static constexpr uint64_t kKeptPlaces = 64;
-
-  // The caller, if it may call the method. Errors: DEADLINE_EXCEEDED (the deadline has passed),
-  // UNAUTHENTICATED, PERMISSION_DENIED, TOO_MANY_CALLS.
-  absl::StatusOr<Identity> Admit(const grpc::ServerContextBase& context,
-                                 const Method& method) const;
+  // The caller, if it may call the method. `call`: of a method that no interceptor sees; it gets
+  // the caller. Errors: DEADLINE_EXCEEDED (the deadline has passed), UNAUTHENTICATED,
+  // PERMISSION_DENIED, TOO_MANY_CALLS.
+  absl::StatusOr<Identity> Admit(const grpc::ServerContextBase& context, const Method& method,
+                                 UntakenAnswers::Call* call = nullptr) const;
 
   // The tenant of a session that `caller` opens for the tenant `named`; "" means the caller's own
   // tenant. Only an operator may name another tenant. Errors: PERMISSION_DENIED, UNKNOWN_TENANT.
@@ -59,7 +56,7 @@ class Admission {
 
  private:
   const uint64_t max_calls_;
-  const RpcMetrics* const calls_;
+  const OpenCalls* const calls_;
   const Authenticator* const authenticator_;
   const TenantTable* const tenants_;
   mutable StreamSlots streams_;
@@ -68,8 +65,6 @@ class Admission {
 
 // The parts of Admit that need no call.
 
-// Errors: TOO_MANY_CALLS. `open_calls` includes this call.
-absl::Status CheckCapacity(uint64_t open_calls, uint64_t max_calls);
 // Errors: DEADLINE_EXCEEDED.
 absl::Status CheckInTime(absl::Time deadline, absl::Time now);
 // Errors: PERMISSION_DENIED.

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "base/error.h"
 #include "engine/schedule/stopwatch.h"
-#include "server/rpc/processor_share.h"
+#include "server/processor_share.h"
 
 namespace pagoda::server {
 namespace {

@@ -12,7 +12,6 @@
 #include "absl/time/clock.h"
 #include "server/callers/identity.h"
 #include "server/metrics/metric_family.h"
-#include "server/rpc/untaken_answers.h"
 
 namespace pagoda::server {
 namespace {
@@ -48,7 +47,9 @@ constexpr size_t kNumCodes = static_cast<size_t>(grpc::StatusCode::UNAUTHENTICAT
 
 class RpcMetrics::Method {
  public:
-  Method() : duration_(DurationBuckets()) {}
+  explicit Method(CallKind kind) : kind_(kind), duration_(DurationBuckets()) {}
+
+  CallKind kind() const { return kind_; }
 
   void Record(grpc::StatusCode code, absl::Duration duration) {
     const bool known = static_cast<size_t>(code) < kNumCodes;
@@ -74,17 +75,20 @@ class RpcMetrics::Method {
   }
 
  private:
+  const CallKind kind_;
   std::array<std::atomic<uint64_t>, kNumCodes> requests_ = {};
   prometheus::Histogram duration_;
 };
 
 RpcMetrics::Call::Call(RpcMetrics* metrics, Method* method)
     : metrics_(metrics), method_(method), start_(absl::Now()) {
-  metrics_->CallBegins();
+  metrics_->CallBegins(method_->kind());
 }
 
 RpcMetrics::Call::~Call() {
-  if (metrics_ != nullptr) metrics_->CallEnds(answered_);
+  if (metrics_ == nullptr) return;
+  if (!answered_) metrics_->open_calls_.End(method_->kind());
+  metrics_->CallEnds();
 }
 
 RpcMetrics::Call::Call(Call&& other) noexcept
@@ -95,7 +99,7 @@ RpcMetrics::Call::Call(Call&& other) noexcept
 
 void RpcMetrics::Call::Record(grpc::StatusCode code) {
   answered_ = true;
-  metrics_->open_calls_.fetch_sub(1, std::memory_order_relaxed);
+  metrics_->open_calls_.End(method_->kind());
   method_->Record(code, absl::Now() - start_);
 }
 
@@ -122,7 +126,7 @@ class RpcMetrics::Interceptor final : public grpc::experimental::Interceptor {
 
  private:
   Call counted_;
-  UntakenAnswers::Call answer_;
+  UntakenAnswers::InterceptedCall answer_;
 };
 
 class RpcMetrics::Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {
@@ -143,7 +147,7 @@ class RpcMetrics::Factory final : public grpc::experimental::ServerInterceptorFa
 
 RpcMetrics::RpcMetrics() : batches_(BatchBuckets()) {
   for (const server::Method& method : kMethods) {
-    methods_.emplace(std::string(method.name), std::make_unique<Method>());
+    methods_.emplace(std::string(method.name), std::make_unique<Method>(KindOf(method)));
   }
 }
 
@@ -158,15 +162,14 @@ RpcMetrics::MakeInterceptorFactory(UntakenAnswers* answers) {
   return std::make_unique<Factory>(this, answers);
 }
 
-void RpcMetrics::CallBegins() {
+void RpcMetrics::CallBegins(CallKind kind) {
+  open_calls_.Begin(kind);
   absl::MutexLock lock(&mutex_);
   ++calls_;
-  ++open_calls_;
 }
 
-void RpcMetrics::CallEnds(bool answered) {
+void RpcMetrics::CallEnds() {
   absl::MutexLock lock(&mutex_);
-  if (!answered) --open_calls_;
   --calls_;
 }
 

@@ -16,10 +16,10 @@
 #include "grpcpp/support/status.h"
 #include "prometheus/histogram.h"
 #include "prometheus/metric_family.h"
+#include "server/callers/open_calls.h"
+#include "server/callers/untaken_answers.h"
 
 namespace pagoda::server {
-
-class UntakenAnswers;
 
 // Counts the calls of the methods of kMethods. Other calls, such as health checks and unknown
 // methods, are not counted, so a client cannot create new label values. A stream counts once, when
@@ -72,7 +72,7 @@ class RpcMetrics {
       UntakenAnswers* answers);
 
   // Counted calls that have begun and were not answered.
-  uint64_t open_calls() const { return open_calls_.load(std::memory_order_relaxed); }
+  const OpenCalls& open_calls() const { return open_calls_; }
   // Waits until every counted call is over and no pair of rings is open, at most for `timeout`.
   // Returns how many are left.
   size_t WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -85,8 +85,8 @@ class RpcMetrics {
   class Interceptor;
   class Factory;
 
-  void CallBegins() ABSL_LOCKS_EXCLUDED(mutex_);
-  void CallEnds(bool answered) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CallBegins(CallKind kind) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CallEnds() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // By full name, "/pagoda.v1.CacheService/Execute". Does not change after the constructor.
   std::map<std::string, std::unique_ptr<Method>> methods_;
@@ -96,7 +96,7 @@ class RpcMetrics {
   // Written under the mutex, for waiting threads.
   std::atomic<uint64_t> calls_ = 0;  // Not over.
   std::atomic<uint64_t> rings_ = 0;  // Open pairs.
-  std::atomic<uint64_t> open_calls_ = 0;
+  OpenCalls open_calls_;
 };
 
 }  // namespace pagoda::server

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/text/model_text.h"
 #include "manager/tenants.h"
+#include "server/callers/stream_slots.h"
 #include "server/generate/prompt_queues.h"
 #include "server/http/body_memory.h"
 #include "server/http/http_fence.h"
@@ -22,7 +23,6 @@
 #include "server/openai/api_answer.h"
 #include "server/openai/api_request.h"
 #include "server/openai/generation.h"
-#include "server/rpc/stream_slots.h"
 #include "server/serving_state.h"
 
 namespace pagoda::server {

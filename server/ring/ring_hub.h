@@ -15,11 +15,11 @@
 #include "absl/synchronization/mutex.h"
 #include "manager/ids.h"
 #include "server/cache/cache_directory.h"
+#include "server/callers/stream_slots.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/ring/ring_pair.h"
 #include "server/ring/ring_poller.h"
 #include "server/rpc/batch_run.h"
-#include "server/rpc/stream_slots.h"
 #include "wire/ring/ring_memory.h"
 
 namespace pagoda::server {

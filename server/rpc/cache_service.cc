@@ -193,7 +193,7 @@ grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* con
                                                 grpc::ByteBuffer* response) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kExecute);
   UntakenAnswers::Call untaken(admission_->answers(), context);
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kExecute);
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kExecute, &untaken);
   if (!caller.ok()) {
     const grpc::Status refusal = ToGrpcStatus(caller.status());
     counted.Record(refusal.error_code());
@@ -207,7 +207,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Sessi
     grpc::CallbackServerContext* context) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kSession);
   UntakenAnswers::Call untaken(admission_->answers(), context);
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSession);
+  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSession, &untaken);
   absl::StatusOr<StreamSlots::Slot> slot =
       caller.ok() ? admission_->TakeStream(*caller) : caller.status();
   if (!slot.ok()) {

@@ -18,10 +18,10 @@
 #include "pagoda/v1/cache.pb.h"
 #include "server/cache/cache_directory.h"
 #include "server/callers/identity.h"
+#include "server/callers/untaken_answers.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/batch_run.h"
 #include "server/rpc/session_owners.h"
-#include "server/rpc/untaken_answers.h"
 #include "wire/message_bytes.h"
 
 namespace pagoda::server {

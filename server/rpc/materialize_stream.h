@@ -18,8 +18,8 @@
 #include "manager/sequence_calls.h"
 #include "pagoda/v1/cache.pb.h"
 #include "server/cache/cache_parts.h"
+#include "server/callers/stream_slots.h"
 #include "server/rpc/layer_reader.h"
-#include "server/rpc/stream_slots.h"
 #include "wire/errors.h"
 
 namespace pagoda::server {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/rpc/untaken_answers.h"
+#include "server/callers/untaken_answers.h"
 #include "wire/errors.h"
 
 namespace pagoda::server {

@@ -13,13 +13,13 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/cache/cache_directory.h"
 #include "server/callers/identity.h"
+#include "server/callers/stream_slots.h"
+#include "server/callers/untaken_answers.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/batch_run.h"
 #include "server/rpc/session_batches.h"
 #include "server/rpc/session_owners.h"
 #include "server/rpc/stream_set.h"
-#include "server/rpc/stream_slots.h"
-#include "server/rpc/untaken_answers.h"
 
 namespace pagoda::server {
 

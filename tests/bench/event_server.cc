@@ -26,7 +26,7 @@
 #include "server/cache/cache_directory.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
-#include "server/rpc/processor_share.h"
+#include "server/processor_share.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/noop_service.h"
 

@@ -241,11 +241,6 @@ TEST_F(AuthenticatorTest, ATokenThatMovesFromOneTenantToAnotherMovesWhenBothFile
   EXPECT_EQ(*ByToken(*authenticator, kOtherToken), kAlice);
 }
 
-TEST(AdmissionTest, CallsBeyondTheLimitAreRefused) {
-  EXPECT_TRUE(CheckCapacity(3, 3).ok());
-  EXPECT_EQ(ReasonOf(CheckCapacity(4, 3)), Reason::kTooManyCalls);
-}
-
 TEST(AdmissionTest, ACallWhoseDeadlineIsOverDoesNotRun) {
   const absl::Time now = absl::UnixEpoch();
   EXPECT_TRUE(CheckInTime(now + absl::Nanoseconds(1), now).ok());

@@ -451,7 +451,7 @@ TEST_F(RingHubTest, PairsAreNoCallsButADrainWaitsForThem) {
   const auto first = Open(hub_, session_);
   const auto second = Open(hub_, copies_.Open());
   EXPECT_EQ(metrics_.open_rings(), 2u);
-  EXPECT_EQ(metrics_.open_calls(), 0u) << "admission counts these";
+  EXPECT_EQ(metrics_.open_calls().all(), 0u) << "admission counts these";
   EXPECT_EQ(metrics_.WaitUntilNoneOpen(absl::ZeroDuration()), 2u);
   hub_.EndIf([](SessionRef) { return MakeError(Reason::kDraining, "test"); });
   EXPECT_EQ(metrics_.WaitUntilNoneOpen(absl::Seconds(60)), 0u);

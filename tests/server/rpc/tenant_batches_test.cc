@@ -258,7 +258,8 @@ class WhereBatchesRunTest : public ::testing::TestWithParam<CallKind> {
   RpcMetrics rpcs_;
   const TenantTable tenants_ = *TenantTable::Create(TenantsOf(config_), 1);
   const std::unique_ptr<Authenticator> authenticator_ = *Authenticator::Create(config_);
-  const Admission admission_{/*max_calls=*/1000, &rpcs_, authenticator_.get(), &tenants_};
+  const Admission admission_{/*max_calls=*/1000, &rpcs_.open_calls(), authenticator_.get(),
+                             &tenants_};
   CacheService service_{{.default_lease = absl::Seconds(30), .max_lease = absl::Hours(1)},
                         &caches_,
                         &state_,

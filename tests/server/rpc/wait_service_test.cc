@@ -101,7 +101,8 @@ class WaitServiceTest : public ::testing::Test {
   RpcMetrics rpcs_;
   const TenantTable tenants_ = *TenantTable::Create({}, 1);
   const std::unique_ptr<Authenticator> authenticator_ = *Authenticator::Create(Config());
-  const Admission admission_{/*max_calls=*/1000, &rpcs_, authenticator_.get(), &tenants_};
+  const Admission admission_{/*max_calls=*/1000, &rpcs_.open_calls(), authenticator_.get(),
+                             &tenants_};
   CacheService service_{{.default_lease = absl::Seconds(30), .max_lease = absl::Hours(1)},
                         &caches_,
                         &state_,

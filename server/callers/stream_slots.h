@@ -1,6 +1,6 @@
 // Limits how many streams each tenant has open.
-#ifndef PAGODA_SERVER_RPC_STREAM_SLOTS_H_
-#define PAGODA_SERVER_RPC_STREAM_SLOTS_H_
+#ifndef PAGODA_SERVER_CALLERS_STREAM_SLOTS_H_
+#define PAGODA_SERVER_CALLERS_STREAM_SLOTS_H_
 
 #include <cstddef>
 #include <utility>
@@ -58,4 +58,4 @@ class StreamSlots {
 
 }  // namespace pagoda::server
 
-#endif  // PAGODA_SERVER_RPC_STREAM_SLOTS_H_
+#endif  // PAGODA_SERVER_CALLERS_STREAM_SLOTS_H_

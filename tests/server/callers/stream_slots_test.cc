@@ -1,4 +1,4 @@
-#include "server/rpc/stream_slots.h"
+#include "server/callers/stream_slots.h"
 
 #include <gtest/gtest.h>
 

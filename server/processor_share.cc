@@ -1,4 +1,4 @@
-#include "server/rpc/processor_share.h"
+#include "server/processor_share.h"
 
 #include <sched.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 // How the daemon's threads share the processors.
-#ifndef PAGODA_SERVER_RPC_PROCESSOR_SHARE_H_
-#define PAGODA_SERVER_RPC_PROCESSOR_SHARE_H_
+#ifndef PAGODA_SERVER_PROCESSOR_SHARE_H_
+#define PAGODA_SERVER_PROCESSOR_SHARE_H_
 
 #include "absl/time/time.h"
 
@@ -25,4 +25,4 @@ void GiveWay();
 
 }  // namespace pagoda::server
 
-#endif  // PAGODA_SERVER_RPC_PROCESSOR_SHARE_H_
+#endif  // PAGODA_SERVER_PROCESSOR_SHARE_H_
