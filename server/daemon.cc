@@ -177,7 +177,8 @@ absl::Status Daemon::KnowCallers() {
         "no operators are configured: no caller may use the operators' methods");
   }
   admission_ = std::make_unique<Admission>(config_.server.max_calls, &rpc_metrics_->open_calls(),
-                                           authenticator_.get(), tenants_.get());
+                                           authenticator_.get(), tenants_.get(),
+                                           config_.server.max_message_bytes);
   return absl::OkStatus();
 }
 

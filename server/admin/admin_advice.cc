@@ -9,13 +9,11 @@
 #include "base/error.h"
 #include "manager/hit_rate_curve.h"
 #include "server/admin/admin_service.h"
-#include "server/rpc/reactors.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
 namespace {
 
-constexpr Method kGetHitRateCurve = MethodNamed("/pagoda.v1.AdminService/GetHitRateCurve");
 constexpr int kMaxFactors = 64;
 
 // From a quarter to the most that the sample covers.
@@ -77,19 +75,19 @@ void WindowToCurve(const WindowStats& stats, const CacheInfo& cache, uint64_t bl
 
 }  // namespace
 
-grpc::ServerUnaryReactor* AdminService::GetHitRateCurve(grpc::CallbackServerContext* context,
-                                                        const v1::GetHitRateCurveRequest* request,
-                                                        v1::GetHitRateCurveResponse* response) {
-  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kGetHitRateCurve, *request);
-  if (!cache.ok()) return Answer(context, cache.status());
-  const absl::StatusOr<std::vector<double>> factors = FactorsOf(*request);
-  if (!factors.ok()) return Answer(context, factors.status());
+absl::Status AdminService::GetHitRateCurve(const Identity& caller,
+                                           const v1::GetHitRateCurveRequest& request,
+                                           v1::GetHitRateCurveResponse* response) {
+  const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
+  if (!cache.ok()) return cache.status();
+  const absl::StatusOr<std::vector<double>> factors = FactorsOf(request);
+  if (!factors.ok()) return factors.status();
   const ManagerStats stats = (*cache)->manager->Stats();
   for (size_t i = 0; i < stats.windows.size(); ++i) {
     WindowToCurve(stats.windows[i], (*cache)->manager->info(),
                   (*cache)->layout->windows()[i].block_bytes(), *factors, response->add_windows());
   }
-  return Answer(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
 }  // namespace pagoda::server

@@ -7,16 +7,13 @@
 #include "server/cache/cache_opener.h"
 #include "server/cache/memory_budget.h"
 #include "server/log.h"
-#include "server/rpc/reactors.h"
 #include "wire/cache_info.h"
 #include "wire/caches.h"
+#include "wire/errors.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
 namespace {
-
-constexpr Method kListCaches = MethodNamed("/pagoda.v1.AdminService/ListCaches");
-constexpr Method kDropCache = MethodNamed("/pagoda.v1.AdminService/DropCache");
 
 void TierToRow(const CacheParts& cache, const ManagerStats& stats, size_t tier,
                v1::CacheTierRow* out) {
@@ -36,17 +33,14 @@ void TierToRow(const CacheParts& cache, const ManagerStats& stats, size_t tier,
 
 }  // namespace
 
-grpc::ServerUnaryReactor* AdminService::ListCaches(grpc::CallbackServerContext* context,
-                                                   const v1::ListCachesRequest* request,
-                                                   v1::ListCachesResponse* response) {
-  const absl::StatusOr<Identity> caller = CheckCall(*context, kListCaches, *request);
-  if (!caller.ok()) return Answer(context, caller.status());
+absl::Status AdminService::ListCaches(const Identity& caller, const v1::ListCachesRequest& request,
+                                      v1::ListCachesResponse* response) {
   std::vector<CachePtr> caches;
-  if (request->name().empty()) {
-    caches = parts_.caches->VisibleTo(*caller);
+  if (request.name().empty()) {
+    caches = parts_.caches->VisibleTo(caller);
   } else {
-    absl::StatusOr<CachePtr> named = parts_.caches->Named(request->name(), *caller);
-    if (!named.ok()) return Answer(context, named.status());
+    absl::StatusOr<CachePtr> named = parts_.caches->Named(request.name(), caller);
+    if (!named.ok()) return named.status();
     caches.push_back(*std::move(named));
   }
   for (const CachePtr& cache : caches) {
@@ -74,20 +68,19 @@ grpc::ServerUnaryReactor* AdminService::ListCaches(grpc::CallbackServerContext* 
     v1::BudgetRow* const row = response->add_budgets();
     row->set_medium(MediumToProto(medium));
     row->set_bytes(budget.total(medium));
-    row->set_free_bytes(caller->is_operator() ? budget.free(medium)
-                                              : budget.FreeFor(caller->tenant, medium));
+    row->set_free_bytes(caller.is_operator() ? budget.free(medium)
+                                             : budget.FreeFor(caller.tenant, medium));
   }
-  return Answer(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
 // The thread of CacheOpener drops the cache and answers the call.
 grpc::ServerUnaryReactor* AdminService::DropCache(grpc::CallbackServerContext* context,
-                                                  const v1::DropCacheRequest* request,
+                                                  const Identity&,
+                                                  const v1::DropCacheRequest& request,
                                                   v1::DropCacheResponse* response) {
-  const absl::Status status = CheckCall(*context, kDropCache, *request).status();
-  if (!status.ok()) return Answer(context, status);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  parts_.opener->DropLater(request->name(), request->force(),
+  parts_.opener->DropLater(request.name(), request.force(),
                            [=](const absl::StatusOr<uint64_t>& ended) {
                              if (ended.ok()) response->set_ended_sessions(*ended);
                              reactor->Finish(ToGrpcStatus(ended.status()));

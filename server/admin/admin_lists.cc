@@ -4,30 +4,19 @@
 #include "server/admin/admin_service.h"
 #include "server/admin/page.h"
 #include "server/rpc/cache_service.h"
-#include "server/rpc/reactors.h"
 #include "wire/lists.h"
 #include "wire/operations.h"
-#include "wire/served_fields.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
-namespace {
-
-constexpr Method kListSessions = MethodNamed("/pagoda.v1.AdminService/ListSessions");
-constexpr Method kListSequences = MethodNamed("/pagoda.v1.AdminService/ListSequences");
-constexpr Method kListTenants = MethodNamed("/pagoda.v1.AdminService/ListTenants");
-constexpr Method kInspectPrefix = MethodNamed("/pagoda.v1.AdminService/InspectPrefix");
-
-}  // namespace
-
-grpc::ServerUnaryReactor* AdminService::ListSessions(grpc::CallbackServerContext* context,
-                                                     const v1::ListSessionsRequest* request,
-                                                     v1::ListSessionsResponse* response) {
-  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kListSessions, *request);
-  if (!cache.ok()) return Answer(context, cache.status());
-  const absl::StatusOr<PageStart> start = ParsePageToken(request->page_token());
-  if (!start.ok()) return Answer(context, start.status());
-  const size_t size = PageSize(request->page_size());
+absl::Status AdminService::ListSessions(const Identity& caller,
+                                        const v1::ListSessionsRequest& request,
+                                        v1::ListSessionsResponse* response) {
+  const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
+  if (!cache.ok()) return cache.status();
+  const absl::StatusOr<PageStart> start = ParsePageToken(request.page_token());
+  if (!start.ok()) return start.status();
+  const size_t size = PageSize(request.page_size());
   // One row more than the page holds: the next page begins there.
   std::vector<SessionRow> rows = (*cache)->manager->Sessions(SessionId(start->major), size + 1);
   if (rows.size() > size) {
@@ -44,24 +33,21 @@ grpc::ServerUnaryReactor* AdminService::ListSessions(grpc::CallbackServerContext
       info->add_writer_pids(static_cast<uint32_t>(pid));
     }
   }
-  return Answer(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* AdminService::ListSequences(grpc::CallbackServerContext* context,
-                                                      const v1::ListSequencesRequest* request,
-                                                      v1::ListSequencesResponse* response) {
-  const absl::StatusOr<Identity> caller = CheckCall(*context, kListSequences, *request);
-  if (!caller.ok()) return Answer(context, caller.status());
+absl::Status AdminService::ListSequences(const Identity& caller,
+                                         const v1::ListSequencesRequest& request,
+                                         v1::ListSequencesResponse* response) {
   std::optional<SessionId> only;
-  if (request->session_id() != 0) only = SessionId(request->session_id());
-  const bool by_session = only.has_value() && request->cache().empty();
-  const absl::StatusOr<CachePtr> cache = by_session
-                                             ? parts_.caches->OfSession(*only)
-                                             : parts_.caches->Named(request->cache(), *caller);
-  if (!cache.ok()) return Answer(context, cache.status());
-  const absl::StatusOr<PageStart> start = ParsePageToken(request->page_token());
-  if (!start.ok()) return Answer(context, start.status());
-  const size_t size = PageSize(request->page_size());
+  if (request.session_id() != 0) only = SessionId(request.session_id());
+  const bool by_session = only.has_value() && request.cache().empty();
+  const absl::StatusOr<CachePtr> cache =
+      by_session ? parts_.caches->OfSession(*only) : parts_.caches->Named(request.cache(), caller);
+  if (!cache.ok()) return cache.status();
+  const absl::StatusOr<PageStart> start = ParsePageToken(request.page_token());
+  if (!start.ok()) return start.status();
+  const size_t size = PageSize(request.page_size());
   std::vector<SequenceRow> rows = (*cache)->manager->Sequences(
       only, {SessionId(start->major), SequenceId(start->minor)}, size + 1);
   if (rows.size() > size) {
@@ -74,41 +60,39 @@ grpc::ServerUnaryReactor* AdminService::ListSequences(grpc::CallbackServerContex
     SequenceRowToProto(row, info);
     info->set_tenant(parts_.admission->tenants()[row.tenant].name);
   }
-  return Answer(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* AdminService::ListTenants(grpc::CallbackServerContext* context,
-                                                    const v1::ListTenantsRequest* request,
-                                                    v1::ListTenantsResponse* response) {
-  const absl::StatusOr<Identity> caller = CheckCall(*context, kListTenants, *request);
-  if (!caller.ok()) return Answer(context, caller.status());
-  const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request->cache(), *caller);
-  if (!cache.ok()) return Answer(context, cache.status());
+absl::Status AdminService::ListTenants(const Identity& caller,
+                                       const v1::ListTenantsRequest& request,
+                                       v1::ListTenantsResponse* response) {
+  const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
+  if (!cache.ok()) return cache.status();
   const SharedManager& manager = *(*cache)->manager;
   for (const TenantUsage& usage : manager.TenantUses()) {
-    if (!caller->is_operator() && usage.tenant != caller->tenant) continue;
+    if (!caller.is_operator() && usage.tenant != caller.tenant) continue;
     TenantUsageToProto(usage, parts_.admission->tenants()[usage.tenant], manager.info(),
                        response->add_tenants());
   }
-  return Answer(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* AdminService::InspectPrefix(grpc::CallbackServerContext* context,
-                                                      const v1::InspectPrefixRequest* request,
-                                                      v1::InspectPrefixResponse* response) {
-  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kInspectPrefix, *request);
-  if (!cache.ok()) return Answer(context, cache.status());
-  const absl::StatusOr<MatchPrefix> prompt = PromptFromProto(*request);
-  if (!prompt.ok()) return Answer(context, prompt.status());
+absl::Status AdminService::InspectPrefix(const Identity& caller,
+                                         const v1::InspectPrefixRequest& request,
+                                         v1::InspectPrefixResponse* response) {
+  const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
+  if (!cache.ok()) return cache.status();
+  const absl::StatusOr<MatchPrefix> prompt = PromptFromProto(request);
+  if (!prompt.ok()) return prompt.status();
   const absl::StatusOr<InspectedPrefix> prefix =
       (*cache)->manager->InspectPrefix({.name_space = prompt->name_space,
                                         .tokens = prompt->tokens,
                                         .extra_token_ids = prompt->extra_token_ids,
                                         .multimodal_items = prompt->multimodal_items,
                                         .keys = prompt->keys});
-  if (!prefix.ok()) return Answer(context, prefix.status());
+  if (!prefix.ok()) return prefix.status();
   InspectedPrefixToProto(*prefix, (*cache)->manager->info(), response);
-  return Answer(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
 }  // namespace pagoda::server

@@ -6,17 +6,11 @@
 #include "server/admin/exchange_status.h"
 #include "server/generate/engine_service.h"
 #include "server/log.h"
-#include "server/rpc/reactors.h"
 #include "wire/cache_info.h"
-#include "wire/served_fields.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
 namespace {
-
-constexpr Method kGetStatus = MethodNamed("/pagoda.v1.AdminService/GetStatus");
-constexpr Method kResetPrefixCache = MethodNamed("/pagoda.v1.AdminService/ResetPrefixCache");
-constexpr Method kDrain = MethodNamed("/pagoda.v1.AdminService/Drain");
 
 void TierToStatus(Tier tier, const WindowStats& stats, uint64_t block_bytes,
                   const MemoryPlace& place, v1::TierStatus* out) {
@@ -138,28 +132,33 @@ void EngineToStatus(const EngineService& service, v1::EngineStatus* out) {
 
 }  // namespace
 
-AdminService::AdminService(const DaemonParts& parts) : parts_(parts) {}
+AdminService::AdminService(const DaemonParts& parts)
+    : CheckedService(parts.admission), parts_(parts) {
+  Serve(MethodNamed("/pagoda.v1.AdminService/GetStatus"), &AdminService::GetStatus);
+  Serve(MethodNamed("/pagoda.v1.AdminService/ResetPrefixCache"), &AdminService::ResetPrefixCache);
+  Serve(MethodNamed("/pagoda.v1.AdminService/Drain"), &AdminService::Drain);
+  Serve(MethodNamed("/pagoda.v1.AdminService/GetHitRateCurve"), &AdminService::GetHitRateCurve);
+  Serve(MethodNamed("/pagoda.v1.AdminService/ListCaches"), &AdminService::ListCaches);
+  Serve(MethodNamed("/pagoda.v1.AdminService/DropCache"), &AdminService::DropCache);
+  Serve(MethodNamed("/pagoda.v1.AdminService/ListSessions"), &AdminService::ListSessions);
+  Serve(MethodNamed("/pagoda.v1.AdminService/ListSequences"), &AdminService::ListSequences);
+  Serve(MethodNamed("/pagoda.v1.AdminService/ListTenants"), &AdminService::ListTenants);
+  Serve(MethodNamed("/pagoda.v1.AdminService/InspectPrefix"), &AdminService::InspectPrefix);
+  Serve(MethodNamed("/pagoda.v1.AdminService/EndSession"), &AdminService::EndSession);
+  Serve(MethodNamed("/pagoda.v1.AdminService/ListQuarantines"), &AdminService::ListQuarantines);
+  Serve(MethodNamed("/pagoda.v1.AdminService/ReleaseQuarantine"), &AdminService::ReleaseQuarantine);
+}
 AdminService::~AdminService() = default;
 
-absl::StatusOr<Identity> AdminService::CheckCall(const grpc::CallbackServerContext& context,
-                                                 const Method& method,
-                                                 const google::protobuf::Message& request) const {
-  absl::StatusOr<Identity> caller = parts_.admission->Admit(context, method);
-  if (!caller.ok()) return caller;
-  if (absl::Status status = CheckServed(request); !status.ok()) return status;
-  return caller;
-}
-
-grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
-                                                  const v1::GetStatusRequest* request,
-                                                  v1::GetStatusResponse* response) {
+absl::Status AdminService::GetStatus(const Identity& caller, const v1::GetStatusRequest& request,
+                                     v1::GetStatusResponse* response) {
   response->set_version(PAGODA_VERSION);
   *response->mutable_start_time() = TimeToProto(parts_.start_time);
   *response->mutable_uptime() = DurationToProto(absl::Now() - parts_.start_time);
   response->set_draining(parts_.state->draining());
-  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kGetStatus, *request);
+  const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
   // A daemon that waits for clients to open caches has a status, too.
-  const bool waits = request->cache().empty() && ReasonOf(cache.status()) == Reason::kUnknownCache;
+  const bool waits = request.cache().empty() && ReasonOf(cache.status()) == Reason::kUnknownCache;
   if (cache.ok() || waits) OtherMachinesToStatus(parts_, response);
   if (cache.ok()) {
     CacheToStatus(**cache, response);
@@ -167,33 +166,30 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
     response->set_subscribers(parts_.Subscribers(**cache));
     if (parts_.HasEngine(**cache)) EngineToStatus(*parts_.engine, response->mutable_engine());
   }
-  return Answer(context, waits ? absl::OkStatus() : cache.status());
+  return waits ? absl::OkStatus() : cache.status();
 }
 
-grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerContext* context,
-                                                         const v1::ResetPrefixCacheRequest* request,
-                                                         v1::ResetPrefixCacheResponse* response) {
-  const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kResetPrefixCache, *request);
-  if (!cache.ok()) return Answer(context, cache.status());
+absl::Status AdminService::ResetPrefixCache(const Identity& caller,
+                                            const v1::ResetPrefixCacheRequest& request,
+                                            v1::ResetPrefixCacheResponse* response) {
+  const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
+  if (!cache.ok()) return cache.status();
   response->set_removed_blocks((*cache)->manager->ResetPrefixCache());
   Log(LogLevel::kInfo, absl::StrCat("prefix cache reset: ", (*cache)->name, ": ",
                                     response->removed_blocks(), " blocks removed"));
-  return Answer(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
 // Only the first request is passed on: the process takes a second one as the order to end at once.
-grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
-                                              const v1::DrainRequest* request, v1::DrainResponse*) {
-  const absl::Status status = CheckCall(*context, kDrain, *request).status();
-  if (!status.ok()) return Answer(context, status);
+absl::Status AdminService::Drain(const Identity&, const v1::DrainRequest&, v1::DrainResponse*) {
   if (parts_.request_drain == nullptr) {
-    return Answer(context, absl::UnimplementedError("this process cannot be asked to drain"));
+    return absl::UnimplementedError("this process cannot be asked to drain");
   }
   if (!parts_.state->draining() && !drain_requested_.exchange(true)) {
     Log(LogLevel::kInfo, "an operator asked for a drain");
     parts_.request_drain();
   }
-  return Answer(context, absl::OkStatus());
+  return absl::OkStatus();
 }
 
 }  // namespace pagoda::server

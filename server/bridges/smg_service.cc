@@ -6,14 +6,11 @@
 #include "absl/time/clock.h"
 #include "server/rpc/reactors.h"
 #include "wire/errors.h"
-#include "wire/message_bytes.h"
 
 namespace pagoda::server {
 namespace {
 
 using Reactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
-
-constexpr Method kSubscribe = MethodNamed("/vllm.grpc.engine.VllmEngine/SubscribeKvEvents");
 
 // After a round the thread rests for this many times the round's duration. It uses a fifth of a
 // processor at most.
@@ -23,12 +20,14 @@ constexpr int kSmgRestPerRound = 4;
 
 SmgService::SmgService(const Options& options, const ServingState* state,
                        const Admission* admission, SubscriberMetrics* subscribers)
-    : state_(state),
-      admission_(admission),
+    : CheckedService(admission),
+      state_(state),
       metrics_(subscribers),
       ring_(options.ring, options.first_number),
       messages_(options.shape, &admission->tenants()),
       last_clear_(options.first_number) {
+  Serve(MethodNamed("/vllm.grpc.engine.VllmEngine/SubscribeKvEvents"),
+        &SmgService::SubscribeKvEvents);
   started_ = thread_.Start("pagoda-smg", [this] { Run(); });
 }
 
@@ -57,27 +56,23 @@ void SmgService::Run() {
   }
 }
 
-Reactor* SmgService::SubscribeKvEvents(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request) {
-  const absl::StatusOr<SmgStream*> stream = Start(*context, *request);
+Reactor* SmgService::SubscribeKvEvents(grpc::CallbackServerContext*, const Identity& caller,
+                                       const smg::grpc::common::SubscribeKvEventsRequest& request) {
+  const absl::StatusOr<SmgStream*> stream = Start(caller, request);
   if (!stream.ok()) return new RefusedStream<Reactor>(ToGrpcStatus(stream.status()));
   // Either EndStreamsForDrain finds the new stream in the set, or this check sees the drain.
   if (state_->draining()) (*stream)->EndForDrain();
   return *stream;
 }
 
-absl::StatusOr<SmgStream*> SmgService::Start(const grpc::CallbackServerContext& context,
-                                             const grpc::ByteBuffer& bytes) {
-  const absl::StatusOr<Identity> caller = admission_->Admit(context, kSubscribe);
-  if (!caller.ok()) return caller.status();
-  smg::grpc::common::SubscribeKvEventsRequest request;
-  if (absl::Status status = ParseMessage(bytes, &request); !status.ok()) return status;
+absl::StatusOr<SmgStream*> SmgService::Start(
+    const Identity& caller, const smg::grpc::common::SubscribeKvEventsRequest& request) {
   const absl::StatusOr<uint64_t> first = FirstNumber(request.start_sequence_number());
   if (!first.ok()) return first.status();
-  absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
+  absl::StatusOr<StreamSlots::Slot> slot = admission()->TakeStream(caller);
   if (!slot.ok()) return slot.status();
   return SmgStream::Start({.ring = &ring_, .streams = &streams_, .metrics = metrics_}, *first,
-                          messages_.Of(*caller), *caller, *std::move(slot));
+                          messages_.Of(caller), caller, *std::move(slot));
 }
 
 absl::StatusOr<uint64_t> SmgService::FirstNumber(uint64_t last_applied) const {
@@ -106,7 +101,7 @@ std::vector<SubscriberRow> SmgService::Look(Revision read) const {
 
 void SmgService::EndRevokedStreams() {
   for (const std::shared_ptr<SmgStream>& stream : streams_.All()) {
-    const absl::Status known = admission_->CheckStillKnown(stream->caller());
+    const absl::Status known = admission()->CheckStillKnown(stream->caller());
     if (!known.ok()) stream->EndNow(known);
   }
 }

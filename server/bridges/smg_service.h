@@ -15,8 +15,9 @@
 #include "server/bridges/smg_messages.h"
 #include "server/bridges/smg_stream.h"
 #include "server/callers/admission.h"
+#include "server/rpc/checked_service.h"
 #include "server/serving_state.h"
-#include "vllm/grpc/engine.grpc.pb.h"
+#include "smg/grpc/kv_events.pb.h"
 
 namespace pagoda::server {
 
@@ -26,10 +27,7 @@ namespace pagoda::server {
 //
 // Publish stores the batch and returns. A thread of the service wakes the streams that wait for a
 // batch; busy streams find it themselves. The feed never waits for streams.
-class SmgService final
-    : public vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_SubscribeKvEvents<
-          vllm::grpc::engine::VllmEngine::Service>,
-      public RouterSink {
+class SmgService final : public CheckedService, public RouterSink {
  public:
   struct Options {
     RingLimits ring;
@@ -48,9 +46,10 @@ class SmgService final
   // OK, or why its thread is missing (Thread::Start). It may not be used then.
   const absl::Status& started() const { return started_; }
 
-  // A raw method, because all streams that see the same events share the encoded messages.
+  // Answers with bytes, because all streams that see the same events share the encoded messages.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* SubscribeKvEvents(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
+      grpc::CallbackServerContext* context, const Identity& caller,
+      const smg::grpc::common::SubscribeKvEventsRequest& request);
 
   void Publish(const RouterBatchPtr& batch) override ABSL_LOCKS_EXCLUDED(wake_mutex_);
   bool KeepsLastClear() const override { return ring_.oldest() <= last_clear_; }
@@ -69,13 +68,12 @@ class SmgService final
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(wake_mutex_);
-  absl::StatusOr<SmgStream*> Start(const grpc::CallbackServerContext& context,
-                                   const grpc::ByteBuffer& bytes);
+  absl::StatusOr<SmgStream*> Start(const Identity& caller,
+                                   const smg::grpc::common::SubscribeKvEventsRequest& request);
   // The number of the stream's first batch. Errors: DRAINING, OUT_OF_RANGE, DATA_LOSS.
   absl::StatusOr<uint64_t> FirstNumber(uint64_t last_applied) const;
 
   const ServingState* const state_;
-  const Admission* const admission_;
   SubscriberMetrics* const metrics_;
   RouterRing ring_;
   SmgMessageSets messages_;

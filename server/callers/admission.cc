@@ -1,5 +1,6 @@
 #include "server/callers/admission.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,16 @@ absl::StatusOr<Identity> Admission::Admit(const grpc::ServerContextBase& context
     return status;
   }
   return caller;
+}
+
+absl::Status Admission::CheckSize(const Method& method, size_t request_bytes) const {
+  const size_t most = method.max_request_bytes == kAnyRequest
+                          ? max_message_bytes_
+                          : std::min<size_t>(method.max_request_bytes, max_message_bytes_);
+  if (request_bytes <= most) return absl::OkStatus();
+  return MakeError(Reason::kMessageTooLarge,
+                   absl::StrCat("the request has ", request_bytes, " bytes; ",
+                                std::string(method.name), " reads at most ", most));
 }
 
 absl::Status Admission::CheckStillKnown(const Identity& caller) const {

@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_CALLERS_ADMISSION_H_
 #define PAGODA_SERVER_CALLERS_ADMISSION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -22,9 +23,11 @@ namespace pagoda::server {
 class Admission {
  public:
   // The pointers outlive this. `max_calls`: the most calls and streams that are open at once.
+  // `max_message_bytes`: the largest request.
   Admission(uint64_t max_calls, const OpenCalls* calls, const Authenticator* authenticator,
-            const TenantTable* tenants)
+            const TenantTable* tenants, size_t max_message_bytes = 16 << 20)
       : max_calls_(max_calls),
+        max_message_bytes_(max_message_bytes),
         calls_(calls),
         authenticator_(authenticator),
         tenants_(tenants),
@@ -36,6 +39,9 @@ class Admission {
   // PERMISSION_DENIED, TOO_MANY_CALLS.
   absl::StatusOr<Identity> Admit(const grpc::ServerContextBase& context, const Method& method,
                                  UntakenAnswers::Call* call = nullptr) const;
+
+  // Whether the method reads a request of so many bytes. Errors: MESSAGE_TOO_LARGE.
+  absl::Status CheckSize(const Method& method, size_t request_bytes) const;
 
   // The tenant of a session that `caller` opens for the tenant `named`; "" means the caller's own
   // tenant. Only an operator may name another tenant. Errors: PERMISSION_DENIED, UNKNOWN_TENANT.
@@ -56,6 +62,7 @@ class Admission {
 
  private:
   const uint64_t max_calls_;
+  const size_t max_message_bytes_;
   const OpenCalls* const calls_;
   const Authenticator* const authenticator_;
   const TenantTable* const tenants_;

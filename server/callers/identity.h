@@ -40,25 +40,33 @@ enum class Access : uint8_t { kTenants, kOperators };
 // used the same prompt (ReuseNumbersFor in admission.h).
 enum class ReuseNumbers : uint8_t { kLeaveOut, kShow };
 
+// A request that names things. Longer ones name more than one thing, or carry a prompt or a batch.
+inline constexpr uint32_t kSmallRequest = 4 << 10;
+// One that lists the layers of a cache.
+inline constexpr uint32_t kLayersRequest = 256 << 10;
+// The configuration's max_message_bytes.
+inline constexpr uint32_t kAnyRequest = 0;
+
 struct Method {
-  std::string_view name;  // As in a request's path.
+  std::string_view name;  // As in a request's path. A literal.
   Access access;
+  uint32_t max_request_bytes = kSmallRequest;
 };
 
 // Every method that is served, except gRPC's own service of health checks, which requires no
 // credentials. A test compares the list with the descriptors.
 inline constexpr Method kMethods[] = {
-    {"/pagoda.v1.CacheService/OpenCache", Access::kTenants},
+    {"/pagoda.v1.CacheService/OpenCache", Access::kTenants, kLayersRequest},
     {"/pagoda.v1.CacheService/OpenSession", Access::kTenants},
     {"/pagoda.v1.CacheService/CloseSession", Access::kTenants},
     {"/pagoda.v1.CacheService/KeepAlive", Access::kTenants},
-    {"/pagoda.v1.CacheService/Execute", Access::kTenants},
-    {"/pagoda.v1.CacheService/Session", Access::kTenants},
-    {"/pagoda.v1.CacheService/FetchPrefix", Access::kTenants},
-    {"/pagoda.v1.CacheService/ExportPrefix", Access::kTenants},
+    {"/pagoda.v1.CacheService/Execute", Access::kTenants, kAnyRequest},
+    {"/pagoda.v1.CacheService/Session", Access::kTenants, kAnyRequest},
+    {"/pagoda.v1.CacheService/FetchPrefix", Access::kTenants, kAnyRequest},
+    {"/pagoda.v1.CacheService/ExportPrefix", Access::kTenants, kAnyRequest},
     {"/pagoda.v1.CacheService/Materialize", Access::kTenants},
     {"/pagoda.v1.EventService/Watch", Access::kTenants},
-    {"/pagoda.v1.EngineService/Generate", Access::kTenants},
+    {"/pagoda.v1.EngineService/Generate", Access::kTenants, kAnyRequest},
     {"/pagoda.v1.AdminService/GetStatus", Access::kOperators},
     {"/pagoda.v1.AdminService/ResetPrefixCache", Access::kOperators},
     {"/pagoda.v1.AdminService/ListSessions", Access::kOperators},
@@ -67,7 +75,7 @@ inline constexpr Method kMethods[] = {
     {"/pagoda.v1.AdminService/ListQuarantines", Access::kOperators},
     {"/pagoda.v1.AdminService/ReleaseQuarantine", Access::kOperators},
     {"/pagoda.v1.AdminService/EndSession", Access::kOperators},
-    {"/pagoda.v1.AdminService/InspectPrefix", Access::kOperators},
+    {"/pagoda.v1.AdminService/InspectPrefix", Access::kOperators, kAnyRequest},
     {"/pagoda.v1.AdminService/GetHitRateCurve", Access::kOperators},
     {"/pagoda.v1.AdminService/ListCaches", Access::kTenants},
     {"/pagoda.v1.AdminService/DropCache", Access::kOperators},

@@ -9,43 +9,39 @@
 #include "server/generate/generate_prompt.h"
 #include "server/generate/structured_output.h"
 #include "server/rpc/reactors.h"
-#include "wire/served_fields.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
-namespace {
-
-constexpr Method kGenerate = MethodNamed("/pagoda.v1.EngineService/Generate");
-
-}  // namespace
-
 EngineService::EngineService(Engine* engine, const ModelText* text, std::string model_name,
                              std::string cache_name, const ServingState* state,
                              const Admission* admission, Sources* sources)
-    : engine_(engine),
+    : CheckedService(admission),
+      engine_(engine),
       text_(text),
       model_name_(std::move(model_name)),
       cache_name_(std::move(cache_name)),
       state_(state),
-      admission_(admission),
-      sources_(sources) {}
+      sources_(sources) {
+  Serve(MethodNamed("/pagoda.v1.EngineService/Generate"), &EngineService::Generate);
+}
 EngineService::~EngineService() = default;
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  absl::StatusOr<Caller> caller = CheckRequest(*context, *request);
+    grpc::CallbackServerContext* context, const Identity& identity,
+    const v1::GenerateRequest& request) {
+  absl::StatusOr<Caller> caller = CheckRequest(identity, request);
   if (!caller.ok()) {
     return new RefusedStream<grpc::ServerWriteReactor<v1::GenerateResponse>>(
         ToGrpcStatus(caller.status()));
   }
   GenerateStream* const stream =
-      GenerateStream::Open(*request, ReuseNumbersFor(admission_->tenants(), caller->identity),
-                           [admission = admission_, identity = caller->identity] {
+      GenerateStream::Open(request, ReuseNumbersFor(admission()->tenants(), caller->identity),
+                           [admission = admission(), identity = caller->identity] {
                              return admission->CheckStillKnown(identity);
                            });
-  if (request->prompt_text().empty() && request->messages().empty() &&
-      !request->has_structured_output()) {
-    Submit(*request, *std::move(caller), stream);
+  if (request.prompt_text().empty() && request.messages().empty() &&
+      !request.has_structured_output()) {
+    Submit(request, *std::move(caller), stream);
     return stream;
   }
   // A long text takes milliseconds, and a grammar can take seconds: too long for a gRPC thread. The
@@ -53,19 +49,19 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
   // Refuse.
   const TenantId tenant = caller->identity.tenant;
   TenantQueues& queue =
-      MustCompile(*request, *text_) ? prompt_queues_.grammars : prompt_queues_.texts;
+      MustCompile(request, *text_) ? prompt_queues_.grammars : prompt_queues_.texts;
   if (absl::Status status = queue.CheckCapacity(tenant); !status.ok()) {
     stream->Refuse(status);
     return stream;
   }
-  queue.RunLater(tenant, request->ByteSizeLong(),
-                 [this, context, request, caller = *std::move(caller), stream]() mutable {
+  queue.RunLater(tenant, request.ByteSizeLong(),
+                 [this, context, &request, caller = *std::move(caller), stream]() mutable {
                    // Skips the work if the client has left meanwhile.
                    absl::Status wanted =
                        CheckInTime(absl::FromChrono(context->deadline()), absl::Now());
                    if (stream->Cancelled()) wanted = absl::CancelledError("the client is gone");
                    if (!wanted.ok()) return stream->Refuse(wanted);
-                   Submit(*request, std::move(caller), stream);
+                   Submit(request, std::move(caller), stream);
                  });
   return stream;
 }
@@ -84,11 +80,8 @@ void EngineService::Submit(const v1::GenerateRequest& request, Caller caller,
 }
 
 absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
-    const grpc::ServerContextBase& context, const v1::GenerateRequest& request) const {
-  const absl::StatusOr<Identity> caller = admission_->Admit(context, kGenerate);
-  if (!caller.ok()) return caller.status();
+    const Identity& identity, const v1::GenerateRequest& request) const {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
-  if (absl::Status status = CheckServed(request); !status.ok()) return status;
   if (engine_ == nullptr) {
     return MakeError(Reason::kNoEngine,
                      "the daemon runs without a model; start it with engine.model_dir");
@@ -98,17 +91,17 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
                      absl::StrCat("the daemon's engine runs over the cache '", cache_name_,
                                   "', not '", request.cache(), "'"));
   }
-  const TenantTable& tenants = admission_->tenants();
-  if (absl::Status status = CheckPriority(tenants, *caller, request.priority()); !status.ok()) {
+  const TenantTable& tenants = admission()->tenants();
+  if (absl::Status status = CheckPriority(tenants, identity, request.priority()); !status.ok()) {
     return status;
   }
   if (absl::Status status = CheckSource(sources_, request.source().address()); !status.ok()) {
     return status;
   }
   absl::StatusOr<NamespaceKey> name_space =
-      tenants.Confine(caller->tenant, NamespaceFromProto(request.namespace_()));
+      tenants.Confine(identity.tenant, NamespaceFromProto(request.namespace_()));
   if (!name_space.ok()) return name_space.status();
-  return Caller{*std::move(name_space), tenants[caller->tenant].name, *caller};
+  return Caller{*std::move(name_space), tenants[identity.tenant].name, identity};
 }
 
 EngineStats EngineService::Stats() const { return engine_->Stats(); }

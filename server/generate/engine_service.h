@@ -6,10 +6,11 @@
 
 #include "engine/engine.h"
 #include "manager/tenants.h"
-#include "pagoda/v1/engine.grpc.pb.h"
+#include "pagoda/v1/engine.pb.h"
 #include "server/callers/admission.h"
 #include "server/generate/generate_stream.h"
 #include "server/generate/prompt_queues.h"
+#include "server/rpc/checked_service.h"
 #include "server/serving_state.h"
 #include "server/store/sources.h"
 
@@ -17,7 +18,7 @@ namespace pagoda::server {
 
 // pagoda.v1.EngineService. Blocks that a tenant's generations cache belong to the tenant.
 // Thread-safe.
-class EngineService final : public v1::EngineService::CallbackService {
+class EngineService final : public CheckedService {
  public:
   // In a daemon without a model, `engine` and `text` are null and `model_name` is empty.
   // `cache_name`: the cache that the engine uses. `sources`: null if nothing is fetched from other
@@ -27,8 +28,9 @@ class EngineService final : public v1::EngineService::CallbackService {
                 Sources* sources = nullptr);
   ~EngineService() override;
 
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
+                                                           const Identity& identity,
+                                                           const v1::GenerateRequest& request);
 
   const Engine* engine() const { return engine_; }
   const std::string& model_name() const { return model_name_; }
@@ -44,7 +46,7 @@ class EngineService final : public v1::EngineService::CallbackService {
     Identity identity;
   };
   void Submit(const v1::GenerateRequest& request, Caller caller, GenerateStream* stream) const;
-  absl::StatusOr<Caller> CheckRequest(const grpc::ServerContextBase& context,
+  absl::StatusOr<Caller> CheckRequest(const Identity& identity,
                                       const v1::GenerateRequest& request) const;
 
   Engine* const engine_;
@@ -52,7 +54,6 @@ class EngineService final : public v1::EngineService::CallbackService {
   const std::string model_name_;
   const std::string cache_name_;
   const ServingState* const state_;
-  const Admission* const admission_;
   Sources* const sources_;
   PromptQueues prompt_queues_;  // Last: its threads use the other members.
 };

@@ -11,16 +11,11 @@
 #include "wire/cache_info.h"
 #include "wire/caches.h"
 #include "wire/errors.h"
-#include "wire/served_fields.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
 namespace {
 
-constexpr Method kOpenCache = MethodNamed("/pagoda.v1.CacheService/OpenCache");
-constexpr Method kOpenSession = MethodNamed("/pagoda.v1.CacheService/OpenSession");
-constexpr Method kCloseSession = MethodNamed("/pagoda.v1.CacheService/CloseSession");
-constexpr Method kKeepAlive = MethodNamed("/pagoda.v1.CacheService/KeepAlive");
 constexpr Method kExecute = MethodNamed("/pagoda.v1.CacheService/Execute");
 constexpr Method kSession = MethodNamed("/pagoda.v1.CacheService/Session");
 
@@ -48,29 +43,37 @@ absl::Status SessionDraining() {
 
 CacheService::CacheService(Options options, const CacheDirectory* caches, const ServingState* state,
                            const Admission* admission, RpcMetrics* metrics)
-    : options_(std::move(options)),
+    : CheckedService(admission),
+      options_(std::move(options)),
       caches_(caches),
       state_(state),
-      admission_(admission),
       metrics_(metrics),
       owners_(options_.max_sessions + kRememberedSessions),
       tenant_queues_(options_.tenant_queues),
-      rings_(RingHub::DefaultLimits(), caches, admission->tenants().size(), metrics) {}
+      rings_(RingHub::DefaultLimits(), caches, admission->tenants().size(), metrics) {
+  Serve(MethodNamed("/pagoda.v1.CacheService/OpenCache"), &CacheService::OpenCache);
+  Serve(MethodNamed("/pagoda.v1.CacheService/OpenSession"), &CacheService::OpenSession);
+  Serve(MethodNamed("/pagoda.v1.CacheService/CloseSession"), &CacheService::CloseSession);
+  Serve(MethodNamed("/pagoda.v1.CacheService/KeepAlive"), &CacheService::KeepAlive);
+  ServeBytes(kExecute, &CacheService::Execute);
+  ServeBytes(kSession, &CacheService::Session);
+  Serve(MethodNamed("/pagoda.v1.CacheService/FetchPrefix"), &CacheService::FetchPrefix);
+  Serve(MethodNamed("/pagoda.v1.CacheService/ExportPrefix"), &CacheService::ExportPrefix);
+  Serve(MethodNamed("/pagoda.v1.CacheService/Materialize"), &CacheService::Materialize);
+}
 CacheService::~CacheService() = default;
 
 // Allocating the memory takes time, so another thread opens the cache.
 grpc::ServerUnaryReactor* CacheService::OpenCache(grpc::CallbackServerContext* context,
-                                                  const v1::OpenCacheRequest* request,
+                                                  const Identity& caller,
+                                                  const v1::OpenCacheRequest& request,
                                                   v1::OpenCacheResponse* response) {
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kOpenCache);
-  absl::Status status = caller.status();
-  if (status.ok()) status = state_->CheckAcceptsWork();
-  if (status.ok()) status = CheckServed(*request);
+  absl::Status status = state_->CheckAcceptsWork();
   if (status.ok() && options_.opener == nullptr) status = NoMemoryForCaches();
   if (!status.ok()) return Answer(context, status);
-  const absl::StatusOr<TenantId> tenant = admission_->SessionTenant(*caller, request->tenant());
+  const absl::StatusOr<TenantId> tenant = admission()->SessionTenant(caller, request.tenant());
   if (!tenant.ok()) return Answer(context, tenant.status());
-  absl::StatusOr<OpenCacheCall> call = OpenCacheFromProto(*request);
+  absl::StatusOr<OpenCacheCall> call = OpenCacheFromProto(request);
   if (!call.ok()) return Answer(context, call.status());
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   options_.opener->OpenLater(*std::move(call), *tenant,
@@ -86,20 +89,11 @@ grpc::ServerUnaryReactor* CacheService::OpenCache(grpc::CallbackServerContext* c
   return reactor;
 }
 
-grpc::ServerUnaryReactor* CacheService::OpenSession(grpc::CallbackServerContext* context,
-                                                    const v1::OpenSessionRequest* request,
-                                                    v1::OpenSessionResponse* response) {
-  const auto caller = admission_->Admit(*context, kOpenSession);
-  return Answer(context,
-                caller.ok() ? DoOpenSession(*caller, *request, response) : caller.status());
-}
-
-absl::Status CacheService::DoOpenSession(const Identity& caller,
-                                         const v1::OpenSessionRequest& request,
-                                         v1::OpenSessionResponse* response) {
+absl::Status CacheService::OpenSession(const Identity& caller,
+                                       const v1::OpenSessionRequest& request,
+                                       v1::OpenSessionResponse* response) {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
-  if (absl::Status status = CheckServed(request); !status.ok()) return status;
-  const absl::StatusOr<TenantId> tenant = admission_->SessionTenant(caller, request.tenant());
+  const absl::StatusOr<TenantId> tenant = admission()->SessionTenant(caller, request.tenant());
   if (!tenant.ok()) return tenant.status();
   const absl::StatusOr<absl::Duration> lease = LeaseFromProto(request.lease_ms());
   if (!lease.ok()) return lease.status();
@@ -119,7 +113,7 @@ absl::Status CacheService::DoOpenSession(const Identity& caller,
   CacheInfoToProto(manager.info(), response->mutable_cache());
   response->set_epoch(manager.epoch().value());
   response->set_map_socket(options_.map_socket);
-  response->set_tenant(admission_->tenants()[*tenant].name);
+  response->set_tenant(admission()->tenants()[*tenant].name);
   return absl::OkStatus();
 }
 
@@ -133,38 +127,33 @@ absl::StatusOr<absl::Duration> CacheService::LeaseFromProto(uint64_t lease_ms) c
   return absl::Milliseconds(lease_ms);
 }
 
-absl::StatusOr<CachePtr> CacheService::CheckRequest(const absl::StatusOr<Identity>& caller,
-                                                    const google::protobuf::Message& request,
+absl::StatusOr<CachePtr> CacheService::CheckSession(const Identity& caller,
                                                     const v1::SessionRef& session_proto) {
-  if (!caller.ok()) return caller.status();
-  if (absl::Status status = CheckServed(request); !status.ok()) return status;
   const SessionRef session = SessionFromProto(session_proto);
-  if (absl::Status status = owners_.Check(session, *caller); !status.ok()) return status;
+  if (absl::Status status = owners_.Check(session, caller); !status.ok()) return status;
   return caches_->OfSession(session.id);
 }
 
-grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext* context,
-                                                     const v1::CloseSessionRequest* request,
-                                                     v1::CloseSessionResponse*) {
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kCloseSession);
-  if (!caller.ok()) return Answer(context, caller.status());
-  const SessionRef session = SessionFromProto(request->session());
-  const absl::StatusOr<CachePtr> served = CheckRequest(caller, *request, request->session());
+absl::Status CacheService::CloseSession(const Identity& caller,
+                                        const v1::CloseSessionRequest& request,
+                                        v1::CloseSessionResponse*) {
+  const SessionRef session = SessionFromProto(request.session());
+  const absl::StatusOr<CachePtr> served = CheckSession(caller, request.session());
   absl::Status status = served.status();
   if (status.ok()) status = (*served)->manager->CloseSession(session);
-  if (status.ok()) return Answer(context, status);
+  if (status.ok()) return status;
   // The core does not know a session of an earlier daemon. With this call its client confirms that
   // it no longer writes to the pools.
   const absl::StatusOr<CachePtr> cache = caches_->OfSession(session.id);
-  if (cache.ok() && AcknowledgeOld(*caller, **cache, session)) status = absl::OkStatus();
-  return Answer(context, status);
+  if (cache.ok() && AcknowledgeOld(caller, **cache, session)) return absl::OkStatus();
+  return status;
 }
 
 bool CacheService::AcknowledgeOld(const Identity& caller, const CacheParts& cache,
                                   SessionRef session) {
   if (cache.writers == nullptr) return false;
   if (caller.is_operator()) return cache.writers->AcknowledgeOld(session, std::nullopt);
-  return cache.writers->AcknowledgeOld(session, admission_->tenants()[caller.tenant].name);
+  return cache.writers->AcknowledgeOld(session, admission()->tenants()[caller.tenant].name);
 }
 
 void CacheService::SweepSessions() {
@@ -177,23 +166,21 @@ void CacheService::SweepSessions() {
   rings_.Sweep();
 }
 
-grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* context,
-                                                  const v1::KeepAliveRequest* request,
-                                                  v1::KeepAliveResponse* response) {
-  const absl::StatusOr<CachePtr> cache =
-      CheckRequest(admission_->Admit(*context, kKeepAlive), *request, request->session());
-  if (!cache.ok()) return Answer(context, cache.status());
-  const auto lease = (*cache)->manager->KeepAlive(SessionFromProto(request->session()));
+absl::Status CacheService::KeepAlive(const Identity& caller, const v1::KeepAliveRequest& request,
+                                     v1::KeepAliveResponse* response) {
+  const absl::StatusOr<CachePtr> cache = CheckSession(caller, request.session());
+  if (!cache.ok()) return cache.status();
+  const auto lease = (*cache)->manager->KeepAlive(SessionFromProto(request.session()));
   if (lease.ok()) response->set_lease_ms(absl::ToInt64Milliseconds(*lease));
-  return Answer(context, lease.status());
+  return lease.status();
 }
 
 grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* context,
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kExecute);
-  UntakenAnswers::Call untaken(admission_->answers(), context);
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kExecute, &untaken);
+  UntakenAnswers::Call untaken(admission()->answers(), context);
+  const absl::StatusOr<Identity> caller = admission()->Admit(*context, kExecute, &untaken);
   if (!caller.ok()) {
     const grpc::Status refusal = ToGrpcStatus(caller.status());
     counted.Record(refusal.error_code());
@@ -206,10 +193,10 @@ grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* con
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Session(
     grpc::CallbackServerContext* context) {
   RpcMetrics::Call counted = metrics_->Begin(RpcMetrics::HandlerCounted::kSession);
-  UntakenAnswers::Call untaken(admission_->answers(), context);
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kSession, &untaken);
+  UntakenAnswers::Call untaken(admission()->answers(), context);
+  const absl::StatusOr<Identity> caller = admission()->Admit(*context, kSession, &untaken);
   absl::StatusOr<StreamSlots::Slot> slot =
-      caller.ok() ? admission_->TakeStream(*caller) : caller.status();
+      caller.ok() ? admission()->TakeStream(*caller) : caller.status();
   if (!slot.ok()) {
     const grpc::Status refusal = ToGrpcStatus(slot.status());
     counted.Record(refusal.error_code());
@@ -235,7 +222,7 @@ absl::StatusOr<CachePtr> CacheService::CacheToMap(SessionRef session) const {
 
 absl::Status CacheService::CheckOpener(SessionId session) const {
   const std::optional<Identity> opener = owners_.OpenerOf(session);
-  if (!opener.has_value() || admission_->CheckStillKnown(*opener).ok()) return absl::OkStatus();
+  if (!opener.has_value() || admission()->CheckStillKnown(*opener).ok()) return absl::OkStatus();
   return MakeError(
       Reason::kUnauthenticated,
       absl::StrCat("the token that session ", session.value(), " used last is no longer valid"));
@@ -272,7 +259,7 @@ void CacheService::EndWaitsOf(const CacheParts& cache, const absl::Status& reaso
 
 void CacheService::EndRevokedStreams() {
   for (const std::shared_ptr<SessionStream>& stream : streams_.All()) {
-    const absl::Status known = admission_->CheckStillKnown(stream->caller());
+    const absl::Status known = admission()->CheckStillKnown(stream->caller());
     if (!known.ok()) stream->EndSoon(known);
   }
   rings_.EndIf([this](SessionRef session) { return CheckOpener(session.id); });

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "pagoda/v1/cache.grpc.pb.h"
+#include "pagoda/v1/cache.pb.h"
 #include "server/cache/cache_directory.h"
 #include "server/cache/cache_opener.h"
 #include "server/callers/admission.h"
@@ -16,6 +16,7 @@
 #include "server/metrics/rpc_metrics.h"
 #include "server/ring/ring_hub.h"
 #include "server/rpc/batch_run.h"
+#include "server/rpc/checked_service.h"
 #include "server/rpc/layer_reader.h"
 #include "server/rpc/session_owners.h"
 #include "server/rpc/session_stream.h"
@@ -24,23 +25,10 @@
 
 namespace pagoda::server {
 
-// The service's base. The methods with batches receive raw bytes, because a batch is parsed only
-// when the tenant's queue runs it.
-using RawBatches =
-    v1::CacheService::WithRawCallbackMethod_Execute<v1::CacheService::WithRawCallbackMethod_Session<
-        v1::CacheService::WithCallbackMethod_OpenSession<
-            v1::CacheService::WithCallbackMethod_CloseSession<
-                v1::CacheService::WithCallbackMethod_KeepAlive<
-                    v1::CacheService::WithCallbackMethod_OpenCache<
-                        v1::CacheService::WithCallbackMethod_FetchPrefix<
-                            v1::CacheService::WithCallbackMethod_ExportPrefix<
-                                v1::CacheService::WithCallbackMethod_Materialize<
-                                    v1::CacheService::Service>>>>>>>>>;
-
 // pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, it
 // serves only KeepAlive and CloseSession. A tenant's credentials give access to its own sessions
 // only.
-class CacheService final : public RawBatches {
+class CacheService final : public CheckedService {
  public:
   // Whether clients on this machine can send batches through shared memory.
   enum class Rings : uint8_t { kOff, kOn };
@@ -64,32 +52,31 @@ class CacheService final : public RawBatches {
   // OK, or why a thread is missing (Thread::Start). It may not be served then.
   const absl::Status& started() const { return tenant_queues_.started(); }
 
-  grpc::ServerUnaryReactor* OpenCache(grpc::CallbackServerContext* context,
-                                      const v1::OpenCacheRequest* request,
-                                      v1::OpenCacheResponse* response) override;
-  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
-                                        const v1::OpenSessionRequest* request,
-                                        v1::OpenSessionResponse* response) override;
+  grpc::ServerUnaryReactor* OpenCache(grpc::CallbackServerContext* context, const Identity& caller,
+                                      const v1::OpenCacheRequest& request,
+                                      v1::OpenCacheResponse* response);
+  absl::Status OpenSession(const Identity& caller, const v1::OpenSessionRequest& request,
+                           v1::OpenSessionResponse* response);
   grpc::ServerUnaryReactor* FetchPrefix(grpc::CallbackServerContext* context,
-                                        const v1::FetchPrefixRequest* request,
-                                        v1::FetchPrefixResponse* response) override;
+                                        const Identity& caller,
+                                        const v1::FetchPrefixRequest& request,
+                                        v1::FetchPrefixResponse* response);
   grpc::ServerUnaryReactor* ExportPrefix(grpc::CallbackServerContext* context,
-                                         const v1::ExportPrefixRequest* request,
-                                         v1::ExportPrefixResponse* response) override;
-  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
-                                         const v1::CloseSessionRequest* request,
-                                         v1::CloseSessionResponse* response) override;
-  grpc::ServerUnaryReactor* KeepAlive(grpc::CallbackServerContext* context,
-                                      const v1::KeepAliveRequest* request,
-                                      v1::KeepAliveResponse* response) override;
+                                         const Identity& caller,
+                                         const v1::ExportPrefixRequest& request,
+                                         v1::ExportPrefixResponse* response);
+  absl::Status CloseSession(const Identity& caller, const v1::CloseSessionRequest& request,
+                            v1::CloseSessionResponse* response);
+  absl::Status KeepAlive(const Identity& caller, const v1::KeepAliveRequest& request,
+                         v1::KeepAliveResponse* response);
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* response) override;
+                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
-      grpc::CallbackServerContext* context) override;
+      grpc::CallbackServerContext* context);
 
   grpc::ServerWriteReactor<v1::MaterializeResponse>* Materialize(
-      grpc::CallbackServerContext* context, const v1::MaterializeRequest* request) override;
+      grpc::CallbackServerContext* context, const Identity& caller,
+      const v1::MaterializeRequest& request);
 
   // The cache whose pools a process can map with this session's token. Errors: UNKNOWN_SESSION,
   // STALE_SESSION, DRAINING; UNAUTHENTICATED if the credential that the session's client used last
@@ -120,18 +107,12 @@ class CacheService final : public RawBatches {
   // How many ended sessions without quarantined blocks keep their recorded owner.
   static constexpr size_t kRememberedSessions = 1 << 16;
 
-  absl::Status DoOpenSession(const Identity& caller, const v1::OpenSessionRequest& request,
-                             v1::OpenSessionResponse* response);
   // Whether `caller` confirms with this that no process writes for a session of an earlier daemon.
   bool AcknowledgeOld(const Identity& caller, const CacheParts& cache, SessionRef session);
-  // The session's cache, if `caller` can use the session and the request's fields are supported.
-  absl::StatusOr<CachePtr> CheckRequest(const absl::StatusOr<Identity>& caller,
-                                        const google::protobuf::Message& request,
-                                        const v1::SessionRef& session);
+  // The session's cache, if `caller` can use the session.
+  absl::StatusOr<CachePtr> CheckSession(const Identity& caller, const v1::SessionRef& session);
   // The same for the calls that move prefixes, with the limits of a batch.
-  absl::StatusOr<CachePtr> CheckPrefixCall(const absl::StatusOr<Identity>& caller,
-                                           const google::protobuf::Message& request,
-                                           const v1::SessionRef& session);
+  absl::StatusOr<CachePtr> CheckPrefixCall(const Identity& caller, const v1::SessionRef& session);
   BatchRun::Context batch_context(TenantId tenant) {
     return {.state = state_,
             .waiting = &waiting_,
@@ -147,7 +128,7 @@ class CacheService final : public RawBatches {
     LayerReader reader;
     StreamSlots::Slot slot;
   };
-  absl::StatusOr<Readable> CheckMaterialize(const absl::StatusOr<Identity>& caller,
+  absl::StatusOr<Readable> CheckMaterialize(const Identity& caller,
                                             const v1::MaterializeRequest& request);
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
   // Errors: UNAUTHENTICATED if the credential that the session's client used last was revoked.
@@ -156,7 +137,6 @@ class CacheService final : public RawBatches {
   const Options options_;
   const CacheDirectory* const caches_;
   const ServingState* const state_;
-  const Admission* const admission_;
   RpcMetrics* const metrics_;
   SessionOwners owners_;
   SessionStream::Set streams_;

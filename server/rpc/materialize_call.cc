@@ -10,15 +10,9 @@
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
-namespace {
-
-constexpr Method kMaterialize = MethodNamed("/pagoda.v1.CacheService/Materialize");
-
-}  // namespace
-
 absl::StatusOr<CacheService::Readable> CacheService::CheckMaterialize(
-    const absl::StatusOr<Identity>& caller, const v1::MaterializeRequest& request) {
-  absl::StatusOr<CachePtr> cache = CheckPrefixCall(caller, request, request.session());
+    const Identity& caller, const v1::MaterializeRequest& request) {
+  absl::StatusOr<CachePtr> cache = CheckPrefixCall(caller, request.session());
   if (!cache.ok()) return cache.status();
   absl::StatusOr<LayerReader> reader = LayerReader::Open(*(*cache)->pools, request.layer());
   if (!reader.ok()) return reader.status();
@@ -29,27 +23,26 @@ absl::StatusOr<CacheService::Readable> CacheService::CheckMaterialize(
         absl::StrCat("one token of layer ", request.layer(), " has ", token_bytes,
                      " bytes of K and V; a message has at most ", options_.max_message_bytes));
   }
-  absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
+  absl::StatusOr<StreamSlots::Slot> slot = admission()->TakeStream(caller);
   if (!slot.ok()) return slot.status();
   return Readable{*std::move(cache), *std::move(reader), *std::move(slot)};
 }
 
 grpc::ServerWriteReactor<v1::MaterializeResponse>* CacheService::Materialize(
-    grpc::CallbackServerContext* context, const v1::MaterializeRequest* request) {
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kMaterialize);
-  absl::StatusOr<Readable> readable = CheckMaterialize(caller, *request);
+    grpc::CallbackServerContext*, const Identity& caller, const v1::MaterializeRequest& request) {
+  absl::StatusOr<Readable> readable = CheckMaterialize(caller, request);
   if (!readable.ok()) {
     return new RefusedStream<grpc::ServerWriteReactor<v1::MaterializeResponse>>(
         ToGrpcStatus(readable.status()));
   }
   return MaterializeStream::Start(
       {.cache = std::move(readable->cache),
-       .session = SessionFromProto(request->session()),
-       .sequence = SequenceId(request->sequence_id()),
-       .token_begin = request->token_begin(),
-       .token_end = request->token_end(),
-       .check_caller = [admission = admission_,
-                        caller = *caller] { return admission->CheckStillKnown(caller); }},
+       .session = SessionFromProto(request.session()),
+       .sequence = SequenceId(request.sequence_id()),
+       .token_begin = request.token_begin(),
+       .token_end = request.token_end(),
+       .check_caller = [admission = admission(),
+                        caller] { return admission->CheckStillKnown(caller); }},
       std::move(readable->reader), std::move(readable->slot));
 }
 

@@ -22,9 +22,6 @@
 namespace pagoda::server {
 namespace {
 
-constexpr Method kFetchPrefix = MethodNamed("/pagoda.v1.CacheService/FetchPrefix");
-constexpr Method kExportPrefix = MethodNamed("/pagoda.v1.CacheService/ExportPrefix");
-
 // Without a limit of the client only the configuration's holds.
 constexpr absl::Duration kNoLimit = absl::Hours(1);
 
@@ -66,40 +63,37 @@ absl::StatusOr<Exported> Pin(SharedManager& manager, SessionRef session, StoredP
 
 }  // namespace
 
-absl::StatusOr<CachePtr> CacheService::CheckPrefixCall(const absl::StatusOr<Identity>& caller,
-                                                       const google::protobuf::Message& request,
+absl::StatusOr<CachePtr> CacheService::CheckPrefixCall(const Identity& caller,
                                                        const v1::SessionRef& session) {
-  if (!caller.ok()) return caller.status();
-  const BatchRun::Context limits = batch_context(caller->tenant);
-  if (absl::Status status = limits.CheckSize(request.ByteSizeLong()); !status.ok()) return status;
+  const BatchRun::Context limits = batch_context(caller.tenant);
   if (absl::Status status = limits.CheckCapacity(); !status.ok()) return status;
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
-  return CheckRequest(caller, request, session);
+  return CheckSession(caller, session);
 }
 
 grpc::ServerUnaryReactor* CacheService::FetchPrefix(grpc::CallbackServerContext* context,
-                                                    const v1::FetchPrefixRequest* request,
+                                                    const Identity& caller,
+                                                    const v1::FetchPrefixRequest& request,
                                                     v1::FetchPrefixResponse* response) {
-  const absl::StatusOr<CachePtr> cache =
-      CheckPrefixCall(admission_->Admit(*context, kFetchPrefix), *request, request->session());
+  const absl::StatusOr<CachePtr> cache = CheckPrefixCall(caller, request.session());
   if (!cache.ok()) return Answer(context, cache.status());
-  absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(*request);
+  absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(request);
   if (!prompt.ok()) return Answer(context, prompt.status());
-  prompt->tenant = request->tenant();
+  prompt->tenant = request.tenant();
   absl::StatusOr<std::shared_ptr<FetchSource>> source =
-      FindSource(options_.sources, request->source().address());
+      FindSource(options_.sources, request.source().address());
   if (!source.ok()) return Answer(context, source.status());
   absl::Duration most = kNoLimit;
-  if (request->has_deadline_ms()) {
+  if (request.has_deadline_ms()) {
     const absl::StatusOr<absl::Duration> deadline =
-        DurationFromMilliseconds("deadline_ms", request->deadline_ms());
+        DurationFromMilliseconds("deadline_ms", request.deadline_ms());
     if (!deadline.ok()) return Answer(context, deadline.status());
     most = std::min(*deadline, kNoLimit);
   }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   // The call keeps the cache until it is answered.
   (*cache)->exchange->Fetch(
-      SessionFromProto(request->session()), *std::move(prompt), most, *std::move(source),
+      SessionFromProto(request.session()), *std::move(prompt), most, *std::move(source),
       [reactor, response, cache = *cache](const absl::StatusOr<CacheExchange::Fetched>& fetched) {
         if (fetched.ok()) {
           response->set_outcome(FetchOutcomeToProto(fetched->outcome));
@@ -112,26 +106,26 @@ grpc::ServerUnaryReactor* CacheService::FetchPrefix(grpc::CallbackServerContext*
 }
 
 grpc::ServerUnaryReactor* CacheService::ExportPrefix(grpc::CallbackServerContext* context,
-                                                     const v1::ExportPrefixRequest* request,
+                                                     const Identity& caller,
+                                                     const v1::ExportPrefixRequest& request,
                                                      v1::ExportPrefixResponse* response) {
-  const absl::StatusOr<CachePtr> cache =
-      CheckPrefixCall(admission_->Admit(*context, kExportPrefix), *request, request->session());
+  const absl::StatusOr<CachePtr> cache = CheckPrefixCall(caller, request.session());
   if (!cache.ok()) return Answer(context, cache.status());
-  absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(*request);
+  absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(request);
   if (!prompt.ok()) return Answer(context, prompt.status());
-  const SessionRef session = SessionFromProto(request->session());
+  const SessionRef session = SessionFromProto(request.session());
   SharedManager& manager = *(*cache)->manager;
   absl::Duration lease = absl::InfiniteDuration();
-  if (request->has_lease_ms()) {
+  if (request.has_lease_ms()) {
     const absl::StatusOr<absl::Duration> given =
-        DurationFromMilliseconds("lease_ms", request->lease_ms());
+        DurationFromMilliseconds("lease_ms", request.lease_ms());
     if (!given.ok()) return Answer(context, given.status());
     lease = *given;
   }
   // Everything is checked before the prefix is pinned: an error would lose the pin.
   absl::StatusOr<StoredPrompt> confined = ConfinedPrompt(manager, session, *prompt);
   if (!confined.ok()) return Answer(context, confined.status());
-  if (request->to_store() && !(*cache)->exchange->MayPublish(confined->name_space)) {
+  if (request.to_store() && !(*cache)->exchange->MayPublish(confined->name_space)) {
     return Answer(context, MakeError(Reason::kPermissionDenied,
                                      "the daemon's configuration (store.publish.tenants) does not "
                                      "let this tenant's blocks into the store"));
@@ -143,7 +137,7 @@ grpc::ServerUnaryReactor* CacheService::ExportPrefix(grpc::CallbackServerContext
   if (options_.sources != nullptr) {
     response->mutable_source()->set_address(options_.sources->advertised());
   }
-  if (!request->to_store()) return Answer(context, absl::OkStatus());
+  if (!request.to_store()) return Answer(context, absl::OkStatus());
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   (*cache)->exchange->Publish(
       *std::move(confined), [reactor, response, cache = *cache](const PublishedPrefix& published) {

@@ -8,14 +8,10 @@
 #include "server/rpc/reactors.h"
 #include "server/watch/cache_streams.h"
 #include "wire/errors.h"
-#include "wire/message_bytes.h"
-#include "wire/served_fields.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
 namespace {
-
-constexpr Method kWatch = MethodNamed("/pagoda.v1.EventService/Watch");
 
 // The revision at which a stream starts. Errors: EPOCH_CHANGED, REVISION_COMPACTED,
 // REVISION_IN_FUTURE, INVALID_ARGUMENT.
@@ -68,13 +64,15 @@ absl::StatusOr<uint32_t> ChunkTokens(const v1::WatchRequest& request, uint32_t t
 
 EventService::EventService(const CacheDirectory* caches, const ServingState* state,
                            const Admission* admission)
-    : caches_(caches), state_(state), admission_(admission) {}
+    : CheckedService(admission), caches_(caches), state_(state) {
+  Serve(MethodNamed("/pagoda.v1.EventService/Watch"), &EventService::Watch);
+}
 EventService::~EventService() = default;
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* EventService::Watch(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+    grpc::CallbackServerContext* context, const Identity& caller, const v1::WatchRequest& request) {
   CachePtr cache;
-  const absl::StatusOr<WatchStream*> stream = Start(context, *request, &cache);
+  const absl::StatusOr<WatchStream*> stream = Start(context, caller, request, &cache);
   if (!stream.ok()) {
     const bool outside =
         cache != nullptr && stream.status().code() == absl::StatusCode::kOutOfRange;
@@ -92,29 +90,25 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* EventService::Watch(
 }
 
 absl::StatusOr<WatchStream*> EventService::Start(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer& bytes, CachePtr* cache) {
-  const absl::StatusOr<Identity> caller = admission_->Admit(*context, kWatch);
-  if (!caller.ok()) return caller.status();
+                                                 const Identity& caller,
+                                                 const v1::WatchRequest& request, CachePtr* cache) {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
-  v1::WatchRequest request;
-  if (absl::Status status = ParseMessage(bytes, &request); !status.ok()) return status;
-  if (absl::Status status = CheckServed(request); !status.ok()) return status;
-  absl::StatusOr<CachePtr> named = caches_->Named(request.cache(), *caller);
+  absl::StatusOr<CachePtr> named = caches_->Named(request.cache(), caller);
   if (!named.ok()) return named.status();
   *cache = *std::move(named);
   const SharedManager& manager = *(*cache)->manager;
   const absl::StatusOr<Revision> first = FirstRevision(request, manager);
   if (!first.ok()) return first.status();
-  const absl::StatusOr<EventFilter> filter = Filter(request, manager.info(), *caller);
+  const absl::StatusOr<EventFilter> filter = Filter(request, manager.info(), caller);
   if (!filter.ok()) return filter.status();
-  absl::StatusOr<StreamSlots::Slot> slot = admission_->TakeStream(*caller);
+  absl::StatusOr<StreamSlots::Slot> slot = admission()->TakeStream(caller);
   if (!slot.ok()) return slot.status();
   return (*cache)->streams->Open({.from = *first,
                                   .snapshot = request.snapshot(),
                                   .resnapshot_when_behind = request.resnapshot_when_behind(),
                                   .progress_interval = {},
                                   .metrics = nullptr,
-                                  .caller = *caller,
+                                  .caller = caller,
                                   .context = context,
                                   .cache = *cache},
                                  *filter, *std::move(slot));
@@ -131,7 +125,7 @@ EventFilter VisibleTo(const Identity& caller, const TenantTable& tenants) {
 absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request,
                                                  const CacheInfo& cache,
                                                  const Identity& caller) const {
-  EventFilter filter = VisibleTo(caller, admission_->tenants());
+  EventFilter filter = VisibleTo(caller, admission()->tenants());
   if (!request.types().empty()) filter.types = 0;
   for (const int type : request.types()) {
     if (type < v1::EVENT_TYPE_CREATED || type > v1::EVENT_TYPE_REMOVED) {
@@ -162,7 +156,7 @@ absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request
   filter.windows.erase(std::unique(filter.windows.begin(), filter.windows.end()),
                        filter.windows.end());
   if (!request.tenant().empty()) {
-    const absl::StatusOr<TenantId> tenant = admission_->SessionTenant(caller, request.tenant());
+    const absl::StatusOr<TenantId> tenant = admission()->SessionTenant(caller, request.tenant());
     if (!tenant.ok()) return tenant.status();
     filter.tenant = *tenant;
     filter.default_tenant = false;
@@ -190,7 +184,7 @@ std::vector<SubscriberRow> EventService::Subscribers(const CacheParts& cache) {
 
 void EventService::EndRevokedStreams() {
   for (const std::shared_ptr<WatchStream>& stream : AllStreams()) {
-    const absl::Status known = admission_->CheckStillKnown(stream->caller());
+    const absl::Status known = admission()->CheckStillKnown(stream->caller());
     if (!known.ok()) stream->EndNow(known);
   }
 }

@@ -6,9 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "manager/tenants.h"
-#include "pagoda/v1/events.grpc.pb.h"
+#include "pagoda/v1/events.pb.h"
 #include "server/cache/cache_directory.h"
 #include "server/callers/admission.h"
+#include "server/rpc/checked_service.h"
 #include "server/serving_state.h"
 #include "server/watch/subscriber_row.h"
 #include "server/watch/watch_stream.h"
@@ -20,16 +21,16 @@ namespace pagoda::server {
 EventFilter VisibleTo(const Identity& caller, const TenantTable& tenants);
 
 // pagoda.v1.EventService. Thread-safe.
-class EventService final
-    : public v1::EventService::WithRawCallbackMethod_Watch<v1::EventService::Service> {
+class EventService final : public CheckedService {
  public:
   // All pointers must outlive the service.
   EventService(const CacheDirectory* caches, const ServingState* state, const Admission* admission);
   ~EventService() override;
 
-  // Raw bytes, because messages are encoded once for all subscribers with the same filter.
+  // Answers with bytes, because messages are encoded once for all subscribers with the same filter.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
-                                                    const grpc::ByteBuffer* request) override;
+                                                    const Identity& caller,
+                                                    const v1::WatchRequest& request);
 
   // The subscribers of one cache.
   static std::vector<SubscriberRow> Subscribers(const CacheParts& cache);
@@ -41,8 +42,8 @@ class EventService final
 
  private:
   // `cache`: set if the call names an existing cache.
-  absl::StatusOr<WatchStream*> Start(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer& bytes, CachePtr* cache);
+  absl::StatusOr<WatchStream*> Start(grpc::CallbackServerContext* context, const Identity& caller,
+                                     const v1::WatchRequest& request, CachePtr* cache);
   // The visible part of the requested events. Errors: INVALID_ARGUMENT, PERMISSION_DENIED,
   // UNKNOWN_TENANT, UNKNOWN_WINDOW.
   absl::StatusOr<EventFilter> Filter(const v1::WatchRequest& request, const CacheInfo& cache,
@@ -51,7 +52,6 @@ class EventService final
 
   const CacheDirectory* const caches_;
   const ServingState* const state_;
-  const Admission* const admission_;
 };
 
 }  // namespace pagoda::server

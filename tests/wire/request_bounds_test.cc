@@ -121,6 +121,15 @@ TEST(RequestBoundsTest, RefusesTooManyPartsOfAnyKind) {
   EXPECT_EQ(status.message(), "the request has more than 1179648 parts; no more are allowed");
 }
 
+TEST(RequestBoundsTest, ARequestWithoutABatchHasFewerParts) {
+  const google::protobuf::Descriptor& type = *v1::FetchPrefixRequest::descriptor();
+  const std::string key = FieldOf(v1::FetchPrefixRequest::kKeysFieldNumber, "");
+  EXPECT_TRUE(CheckRequestBounds(type, Repeat(key, kMaxPromptParts)).ok());
+  const absl::Status status = CheckRequestBounds(type, Repeat(key, kMaxPromptParts + 1));
+  EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument);
+  EXPECT_EQ(status.message(), "the request has more than 262144 parts; no more are allowed");
+}
+
 TEST(RequestBoundsTest, DamagedBytesAreForTheParser) {
   std::string bytes = WithRetentionRanges(kMaxRetentionRanges);
   bytes.pop_back();
