@@ -340,6 +340,7 @@ absl::Status Daemon::MakeServices() {
   maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] {
     opener_->Maintain();
     admission_->answers()->CancelSome(SharedManager::Now());
+    if (openai_ != nullptr) openai_->ReturnMemory(absl::Now());
   });
   return CheckThreads();
 }

@@ -38,13 +38,22 @@ absl::Status BodyMemory::Take(TenantId tenant, size_t bytes, size_t before) {
 
 void BodyMemory::GiveBack(TenantId tenant, size_t bytes) {
   if (bytes == 0) return;
+  absl::MutexLock lock(&mutex_);
+  count_.Remove(tenant.value(), bytes);
+  if (bytes < kLargeBytes) return;
+  --large_;
+  is_trim_due_ = true;
+}
+
+bool BodyMemory::Trim(absl::Time now) {
   {
     absl::MutexLock lock(&mutex_);
-    count_.Remove(tenant.value(), bytes);
-    if (bytes < kLargeBytes || --large_ > 0) return;
+    if (!is_trim_due_ || large_ > 0 || now < next_trim_) return false;
+    is_trim_due_ = false;
+    next_trim_ = now + kTrimInterval;
   }
-  // No large request is left that would need the memory again at once.
   malloc_trim(0);
+  return true;
 }
 
 }  // namespace pagoda::server

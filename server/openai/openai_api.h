@@ -70,6 +70,9 @@ class OpenAiApi {
   };
   Counts counts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Gives the memory of large requests back to the system; see BodyMemory::Trim.
+  void ReturnMemory(absl::Time now) { memory_.Trim(now); }
+
   // Waits until no generation runs and all answers are written, at the latest until `end`. Then
   // cuts the running generations and gives them a moment to send an error. Answers still being
   // written end with the HTTP server. REQUIRES: the state refuses new generations, or no requests
