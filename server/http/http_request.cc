@@ -149,6 +149,8 @@ absl::StatusOr<HttpHead> ParseHead(absl::string_view text) {
   HttpHead head;
   Headers headers;
   bool is_first = true;
+  // Some clients send a line end behind a body, and it comes with the next request (RFC 9112, 2.2).
+  absl::ConsumePrefix(&text, kLineEnd);
   while (!text.empty()) {
     const size_t end = std::min(text.find(kLineEnd), text.size());
     const absl::string_view line = text.substr(0, end);

@@ -26,8 +26,9 @@ struct HttpHead {
   HttpRequest request;
 };
 
-// `text` ends with the empty line. Errors: INVALID_ARGUMENT with the fault. A head that two servers
-// could understand in different ways is an error: two lengths, two hosts, a folded header.
+// `text` ends with the empty line. One empty line before the first line is skipped. Errors:
+// INVALID_ARGUMENT with the fault. A head that two servers could understand in different ways is an
+// error: two lengths, two hosts, a folded header.
 absl::StatusOr<HttpHead> ParseHead(absl::string_view text);
 
 // Decodes the body of a request piece by piece. Thread-compatible.

@@ -34,6 +34,13 @@ TEST(ParseHeadTest, ReadsTheLineAndTheHeaders) {
   EXPECT_TRUE(HeadWith("Transfer-Encoding: Chunked\r\n")->is_chunked);
 }
 
+// A client sent it behind the body of the request before.
+TEST(ParseHeadTest, OneEmptyLineBeforeTheRequestIsSkipped) {
+  EXPECT_EQ(HeadWith("Host: h\r\n", "\r\nGET /x HTTP/1.1")->path, "/x");
+  EXPECT_FALSE(HeadWith("Host: h\r\n", "\r\n\r\nGET /x HTTP/1.1").ok());
+  EXPECT_FALSE(HeadWith("Host: h\r\n", "\nGET /x HTTP/1.1").ok());
+}
+
 // A page cannot hide its host behind a Host header of this machine.
 TEST(ParseHeadTest, TheHostBeforeThePathCounts) {
   const HttpHead head = *HeadWith("Host: localhost\r\n", "GET http://evil.example:80/x HTTP/1.1");
