@@ -3,7 +3,6 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,25 +23,22 @@ std::string NetworkOf(const sockaddr_storage& address) {
 absl::Duration LoginGuard::Wait(const std::string& network, absl::Time now) const {
   const auto found = networks_.find(network);
   if (found == networks_.end()) return absl::ZeroDuration();
-  return std::max(found->second.next_try - now, absl::ZeroDuration());
+  return std::max(found->second.paid - now - (kFree - 1) * kInterval, absl::ZeroDuration());
 }
 
 void LoginGuard::Failed(const std::string& network, const TokenDigest& token, absl::Time now) {
   absl::erase_if(networks_,
-                 [now](const auto& entry) { return now - entry.second.last > kForgotten; });
+                 [now](const auto& entry) { return now - entry.second.paid > kForgotten; });
   if (networks_.size() >= kMaxNetworks && !networks_.contains(network)) {
     networks_.erase(std::min_element(
         networks_.begin(), networks_.end(),
-        [](const auto& a, const auto& b) { return a.second.last < b.second.last; }));
+        [](const auto& a, const auto& b) { return a.second.paid < b.second.paid; }));
   }
   Failures& failures = networks_[network];
   std::vector<TokenDigest>& first = failures.first;
   if (std::find(first.begin(), first.end(), token) != first.end()) return;
   if (first.size() < kFree) first.push_back(token);
-  failures.last = now;
-  if (++failures.count < kFree) return;
-  const int doublings = std::min(failures.count - kFree, 10);
-  failures.next_try = now + std::min(kLongest, kFirst * (int64_t{1} << doublings));
+  failures.paid = std::max(failures.paid, now) + kInterval;
 }
 
 }  // namespace pagoda::server

@@ -18,18 +18,21 @@ namespace pagoda::server {
 // because one host has all addresses below them.
 std::string NetworkOf(const sockaddr_storage& address);
 
-// The wrong tokens of each network. After kFree of them, the network waits before its next token is
-// checked, twice as long each time, and kLongest at most. Right tokens from there wait too, so
-// kLongest is short. The first kFree tokens count once, however often they come: a daemon that was
-// given the wrong token tries it for ever, and guesses nothing. A network without a further wrong
-// token for kForgotten is forgotten. Thread-compatible.
+// Bounds the rate of wrong tokens of each network: kFree at once, and one more each kInterval. Only
+// above that rate the network waits before its next token is checked, kInterval at most. A right
+// token would have to wait then too, because whether it is right shows only in the check. At this
+// rate a guess of a token of 16 characters (kMinTokenLength) does not succeed in years, and the few
+// wrong tokens of one host keep no other one of its network out.
+//
+// The first kFree tokens count once, however often they come: a daemon that was given the wrong
+// token tries it for ever, and guesses nothing. A network is forgotten kForgotten after it could
+// show kFree wrong tokens again. Thread-compatible.
 class LoginGuard {
  public:
-  static constexpr int kFree = 3;
-  static constexpr absl::Duration kFirst = absl::Milliseconds(250);
-  static constexpr absl::Duration kLongest = absl::Seconds(2);
+  static constexpr int kFree = 16;
+  static constexpr absl::Duration kInterval = absl::Milliseconds(125);
   static constexpr absl::Duration kForgotten = absl::Minutes(1);
-  static constexpr size_t kMaxNetworks = 4096;  // The one that failed the longest ago leaves.
+  static constexpr size_t kMaxNetworks = 4096;  // The one with the earliest `paid` leaves.
 
   // How long the network must wait before a token of it is checked; 0: not at all.
   absl::Duration Wait(const std::string& network, absl::Time now) const;
@@ -38,10 +41,9 @@ class LoginGuard {
 
  private:
   struct Failures {
-    int count = 0;
     std::vector<TokenDigest> first;  // At most kFree.
-    absl::Time last = absl::InfinitePast();
-    absl::Time next_try = absl::InfinitePast();
+    // When the network can show kFree wrong tokens again. Each adds kInterval.
+    absl::Time paid = absl::InfinitePast();
   };
 
   absl::flat_hash_map<std::string, Failures> networks_;

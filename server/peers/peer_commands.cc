@@ -122,7 +122,7 @@ bool PeerCommands::LetIn(absl::string_view token, PeerSession& session, ReplyQue
     ++stats_.authentication_failures;
     session.is_closing = true;
     out.AddError(absl::StrCat("ERR too many wrong tokens came from this address: wait ",
-                              absl::FormatDuration(absl::Ceil(wait, absl::Seconds(1)))));
+                              absl::FormatDuration(absl::Ceil(wait, absl::Milliseconds(1)))));
     return false;
   }
   const std::optional<TokenDigest> digest = tokens_.Check(token);
