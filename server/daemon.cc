@@ -35,7 +35,6 @@
 #include "server/http/health.h"
 #include "server/http/http_fence.h"
 #include "server/http/http_server.h"
-#include "server/http/probe_server.h"
 #include "server/http/status_api.h"
 #include "server/http/status_page.h"
 #include "server/listener_watch.h"
@@ -411,8 +410,8 @@ absl::Status Daemon::WatchListeners() {
 
 absl::Status Daemon::ListenForProbes() {
   if (!probe_address_.has_value()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<ProbeServer>> probes =
-      ProbeServer::Start(*probe_address_, ProbeRoutes([this] { return Health(); }));
+  absl::StatusOr<std::unique_ptr<HttpServer>> probes =
+      HttpServer::StartProbes(*probe_address_, ProbeRoutes([this] { return Health(); }));
   if (!probes.ok()) return probes.status();
   probes_ = *std::move(probes);
   return absl::OkStatus();

@@ -49,7 +49,6 @@ class Metrics;
 class OpenAiApi;
 class PeerServer;
 class PeriodicTask;
-class ProbeServer;
 class ReflectionService;
 class RpcMetrics;
 class Sources;
@@ -158,7 +157,7 @@ class Daemon {
   std::unique_ptr<PeriodicTask> maintenance_timer_;
   const std::unique_ptr<ListenerWatch> listeners_;
   std::unique_ptr<HttpServer> http_;
-  std::unique_ptr<ProbeServer> probes_;
+  std::unique_ptr<HttpServer> probes_;
   std::unique_ptr<MapSocket> map_socket_;
   std::unique_ptr<GrpcServer> grpc_;
 

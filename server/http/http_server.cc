@@ -46,8 +46,6 @@ constexpr absl::Duration kAcceptPause = absl::Milliseconds(10);
 // The time for answers that clients are still reading when the server ends.
 constexpr absl::Duration kEndTime = absl::Milliseconds(200);
 
-size_t MaxUnfinished() { return std::min<size_t>(HttpServer::kMaxUnfinished, OpenFileLimit() / 8); }
-
 // JSON for paths of the two APIs, each in its form; else plain text.
 HttpResponse Refusal(int status, const std::string& path, const char* reason, const char* text) {
   if (absl::StartsWith(path, "/v1/")) {
@@ -94,9 +92,11 @@ struct HttpServer::Connection {
   Connections::iterator place;
 };
 
-HttpServer::HttpServer(TcpAddress address, Handlers handlers, int listener, int epoll, int wake)
+HttpServer::HttpServer(TcpAddress address, Handlers handlers, Limits limits, int listener,
+                       int epoll, int wake)
     : address_(std::move(address)),
       handlers_(std::move(handlers)),
+      limits_(limits),
       listener_(listener),
       epoll_(epoll),
       wake_(wake) {}
@@ -105,16 +105,39 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& 
                                                               Handlers handlers) {
   absl::StatusOr<ListeningSocket> listener = ListenOn(address, kHttpBacklog);
   if (!listener.ok()) return listener.status();
+  return Listen(*std::move(listener), std::move(handlers),
+                {.request_time = kRequestTime,
+                 .max_unfinished = std::min<size_t>(kMaxUnfinished, OpenFileLimit() / 8),
+                 .max_answering = kMaxAnswering,
+                 .get_threads = kGetThreads});
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::StartProbes(const TcpAddress& address,
+                                                                    Routes probes) {
+  absl::StatusOr<ListeningSocket> listener = ListenOn(address, kHttpBacklog);
+  if (!listener.ok()) return listener.status();
+  ExemptFromAcceptRule(listener->fd);
+  // Connections that wait, get their answer, and linger.
+  const size_t most = std::min<size_t>(kMaxProbes, OpenFileLimit() / 8);
+  return Listen(*std::move(listener), {.probes = std::move(probes), .routes = {}, .posts = {}},
+                {.request_time = kProbeTime,
+                 .max_unfinished = most / 2,
+                 .max_answering = most / 4,
+                 .get_threads = 0});
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(ListeningSocket listener,
+                                                               Handlers handlers, Limits limits) {
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   PAGODA_CHECK(epoll >= 0 && wake >= 0, "there are descriptors for epoll and eventfd()");
-  auto server = absl::WrapUnique(
-      new HttpServer(listener->address, std::move(handlers), listener->fd, epoll, wake));
-  for (const int fd : {listener->fd, wake}) {
+  auto server = absl::WrapUnique(new HttpServer(std::move(listener.address), std::move(handlers),
+                                                limits, listener.fd, epoll, wake));
+  for (const int fd : {listener.fd, wake}) {
     epoll_event event = {.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(fd)}};
     PAGODA_CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0, "epoll takes the descriptor");
   }
-  absl::Status started = server->get_threads_.Start("pagoda-http-get", kGetThreads);
+  absl::Status started = server->get_threads_.Start("pagoda-http-get", limits.get_threads);
   started.Update(server->post_threads_.Start("pagoda-http-gen", server->handlers_.posts.threads));
   started.Update(server->loop_.Start("pagoda-http", [s = server.get()] { s->Run(); }));
   if (!started.ok()) return started;
@@ -171,15 +194,17 @@ void HttpServer::Accept() {
   for (int accepted = 0; accepted < kAcceptsInARound; ++accepted) {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
-      if (errno == EMFILE || errno == ENFILE) absl::SleepFor(kAcceptPause);
-      return;
+      if (errno != EMFILE && errno != ENFILE) return;
+      if (unfinished_.empty()) return absl::SleepFor(kAcceptPause);
+      ReplaceOldest();
+      continue;
     }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
     Connection* const connection = unfinished_.emplace_back(std::make_unique<Connection>()).get();
     connection->fd = fd;
-    connection->deadline = absl::Now() + kRequestTime;
+    connection->deadline = absl::Now() + limits_.request_time;
     connection->list = &unfinished_;
     connection->place = std::prev(unfinished_.end());
     Move(connection, &unfinished_, EPOLLIN);
@@ -396,13 +421,9 @@ void HttpServer::Close(Connection* connection) {
 }
 
 void HttpServer::Sweep(absl::Time now) {
-  while (unfinished_.size() > MaxUnfinished()) {
-    Connection* const oldest = unfinished_.front().get();
-    ReadHead(oldest);  // Its request may have arrived.
-    if (oldest->state == Connection::State::kHead) Close(oldest);
-  }
+  while (unfinished_.size() > limits_.max_unfinished) ReplaceOldest();
   for (Connections* list : {&answering_, &lingering_}) {
-    while (list->size() > kMaxAnswering) Close(list->front().get());
+    while (list->size() > limits_.max_answering) Close(list->front().get());
   }
   if (now < next_sweep_) return;
   next_sweep_ = now + absl::Milliseconds(kSweepMs);
@@ -415,9 +436,15 @@ void HttpServer::Sweep(absl::Time now) {
   for (Connection* connection : late) GiveUp(connection);
 }
 
+void HttpServer::ReplaceOldest() {
+  Connection* const oldest = unfinished_.front().get();
+  ReadHead(oldest);
+  if (oldest->state == Connection::State::kHead) Close(oldest);
+}
+
 void HttpServer::GiveUp(Connection* connection) {
   const std::string what =
-      absl::StrCat("the request took longer than ", absl::FormatDuration(kRequestTime));
+      absl::StrCat("the request took longer than ", absl::FormatDuration(limits_.request_time));
   if (connection->state == Connection::State::kBody) {
     RunPost(connection, absl::DeadlineExceededError(what));
   } else if (connection->state == Connection::State::kHead && !connection->received.empty()) {

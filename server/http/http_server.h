@@ -43,8 +43,8 @@ std::string QueryText(const HttpRequest& request, const std::string& name);
 // 1. One thread, the loop, waits for all clients. Another thread works for a request only when the
 //    request is complete.
 // 2. A request, with its body, has kRequestTime to arrive. At most kMaxUnfinished connections wait
-//    for the head of their request; a further one closes the oldest. If the request of the oldest
-//    one has arrived, it is answered first.
+//    for the head of their request; a further one, or one without a descriptor, closes the oldest.
+//    If the request of the oldest one has arrived, it is answered first.
 // 3. The loop writes the answers to GET, the probes and the refusals. At most kMaxAnswering are
 //    under way, and as many clients have their answer and have not closed yet. A refused request
 //    gets its answer before its body is read, and the connection ends.
@@ -75,9 +75,18 @@ class HttpServer {
   static constexpr size_t kMaxUnfinished = 1024;
   static constexpr size_t kMaxAnswering = 256;
 
+  // Of a server for probes alone.
+  static constexpr absl::Duration kProbeTime = absl::Seconds(2);
+  // Connections in any state; or an eighth of the limit of open files.
+  static constexpr size_t kMaxProbes = 256;
+
   // Errors: INVALID_ARGUMENT if the server cannot listen on the address; those of Thread::Start.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const TcpAddress& address,
                                                            Handlers handlers);
+  // A server for probes alone has one thread. Its connections come out of the quarter of the open
+  // files that AcceptByRule keeps free, so connections of other listeners keep no probe out.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> StartProbes(const TcpAddress& address,
+                                                                 Routes probes);
   // Waits for running requests, but not for clients that have not read their answers.
   ~HttpServer();
 
@@ -88,7 +97,18 @@ class HttpServer {
   struct Connection;
   using Connections = std::list<std::unique_ptr<Connection>>;
 
-  HttpServer(TcpAddress address, Handlers handlers, int listener, int epoll, int wake);
+  struct Limits {
+    absl::Duration request_time;
+    size_t max_unfinished;
+    size_t max_answering;
+    size_t get_threads;
+  };
+
+  HttpServer(TcpAddress address, Handlers handlers, Limits limits, int listener, int epoll,
+             int wake);
+  // Takes the listener.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Listen(ListeningSocket listener,
+                                                            Handlers handlers, Limits limits);
 
   // On a thread of its own. Returns what the loop writes; "" if the answer is written.
   using Work = std::function<std::string(Connection*)>;
@@ -117,12 +137,15 @@ class HttpServer {
   void Close(Connection* connection);
   // Closes connections whose time is over, and the oldest ones above the limits.
   void Sweep(absl::Time now);
+  // Closes the oldest connection without a request, unless its request has arrived.
+  void ReplaceOldest();
   void GiveUp(Connection* connection);
   // Sets the request's `rest`.
   Routes::const_iterator RouteFor(const std::string& path, HttpRequest& request) const;
 
   const TcpAddress address_;
   const Handlers handlers_;
+  const Limits limits_;
   const int listener_;
   const int epoll_;
   const int wake_;

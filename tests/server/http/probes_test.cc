@@ -1,5 +1,3 @@
-#include "server/http/probe_server.h"
-
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "server/http/http_server.h"
 
 namespace pagoda::server {
 namespace {
@@ -23,10 +22,10 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class ProbeServerTest : public ::testing::Test {
+class ProbesTest : public ::testing::Test {
  protected:
-  ProbeServerTest() {
-    auto server = ProbeServer::Start(
+  ProbesTest() {
+    auto server = HttpServer::StartProbes(
         {"127.0.0.1", 0},
         {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }},
          {"/readyz",
@@ -64,10 +63,10 @@ class ProbeServerTest : public ::testing::Test {
     return ReadAll(fd);
   }
 
-  std::unique_ptr<ProbeServer> server_;
+  std::unique_ptr<HttpServer> server_;
 };
 
-TEST_F(ProbeServerTest, AnswersItsRoutes) {
+TEST_F(ProbesTest, AnswersItsRoutes) {
   const std::string alive = Ask("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(alive, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(alive, HasSubstr("Content-Length: 3\r\n"));
@@ -77,53 +76,45 @@ TEST_F(ProbeServerTest, AnswersItsRoutes) {
   EXPECT_THAT(Ask("HEAD /livez HTTP/1.1\r\n\r\n"), EndsWith("\r\n\r\n"));
 }
 
-TEST_F(ProbeServerTest, RefusesWhatIsNoProbe) {
+TEST_F(ProbesTest, RefusesWhatIsNoProbe) {
   EXPECT_THAT(Ask("GET /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
   EXPECT_THAT(Ask("POST /livez HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
   EXPECT_THAT(Ask("nonsense\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
-  EXPECT_EQ(Ask(std::string(ProbeServer::kMaxRequestBytes, 'x')), "") << "no end of a request";
 }
 
-TEST_F(ProbeServerTest, ARequestMayComeInPieces) {
-  const int fd = Connect();
-  for (const char piece : std::string("GET /livez HTTP/1.1\r\n\r\n"))
-    Send(fd, std::string(1, piece));
-  EXPECT_THAT(ReadAll(fd), EndsWith("ok\n"));
-}
-
-TEST_F(ProbeServerTest, AConnectionThatSaysNothingIsClosed) {
+TEST_F(ProbesTest, AConnectionThatSaysNothingIsClosed) {
   const absl::Time start = absl::Now();
   EXPECT_EQ(ReadAll(Connect()), "");
-  EXPECT_GE(absl::Now() - start, ProbeServer::kRequestTime - absl::Milliseconds(50));
+  EXPECT_GE(absl::Now() - start, HttpServer::kProbeTime - absl::Milliseconds(50));
 }
 
-TEST_F(ProbeServerTest, SilentConnectionsHoldUpNoProbe) {
+TEST_F(ProbesTest, SilentConnectionsHoldUpNoProbe) {
   std::vector<int> silent;
   absl::Duration longest;
   // Four times the limit, so most are replaced.
-  for (size_t i = 0; i < 4 * ProbeServer::kMaxConnections; ++i) {
+  for (size_t i = 0; i < 4 * HttpServer::kMaxProbes; ++i) {
     silent.push_back(Connect());
     if (i % 64 != 63) continue;
     const absl::Time start = absl::Now();
     EXPECT_THAT(Ask("GET /livez HTTP/1.1\r\n\r\n"), EndsWith("ok\n"));
     longest = std::max(longest, absl::Now() - start);
   }
-  EXPECT_LT(longest, ProbeServer::kRequestTime) << "a probe waited for those to be given up";
+  EXPECT_LT(longest, HttpServer::kProbeTime) << "a probe waited for those to be given up";
   // The oldest was replaced at once: it has ended, although its time may not be over.
   EXPECT_EQ(ReadAll(silent.front()), "");
   for (size_t i = 1; i < silent.size(); ++i) close(silent[i]);
 }
 
 // A route that blocks the thread, so that later requests are pending at the same time.
-class HeldProbeServerTest : public ProbeServerTest {
+class HeldProbesTest : public ProbesTest {
  protected:
-  HeldProbeServerTest() {
+  HeldProbesTest() {
     const auto held = [this](const HttpRequest&) {
       entered_.release();
       leave_.acquire();
       return HttpResponse{.body = "held\n"};
     };
-    server_ = ProbeServer::Start(
+    server_ = HttpServer::StartProbes(
                   {"127.0.0.1", 0},
                   {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }},
                    {"/held", held}})
@@ -134,7 +125,7 @@ class HeldProbeServerTest : public ProbeServerTest {
   std::counting_semaphore<> leave_{0};
 };
 
-TEST_F(HeldProbeServerTest, ABurstDropsNoProbeWhoseRequestHasCome) {
+TEST_F(HeldProbesTest, ABurstDropsNoProbeWhoseRequestHasCome) {
   const std::string held = "GET /held HTTP/1.1\r\n\r\n";
   const int probe = Connect();
   const int first = Connect();
@@ -147,27 +138,20 @@ TEST_F(HeldProbeServerTest, ABurstDropsNoProbeWhoseRequestHasCome) {
   entered_.acquire();
   Send(probe, "GET /livez HTTP/1.1\r\n\r\n");
   std::vector<int> burst;
-  for (size_t i = 0; i < 2 * ProbeServer::kMaxConnections; ++i) burst.push_back(Connect());
+  for (size_t i = 0; i < 2 * HttpServer::kMaxProbes; ++i) burst.push_back(Connect());
   leave_.release();
   EXPECT_THAT(ReadAll(probe), EndsWith("ok\n")) << "the oldest, and its request was there";
   for (const int fd : {first, second}) EXPECT_THAT(ReadAll(fd), EndsWith("held\n"));
   for (const int fd : burst) close(fd);
 }
 
-TEST_F(ProbeServerTest, EndsWithConnectionsOpen) {
+TEST_F(ProbesTest, EndsWithConnectionsOpen) {
   const int fd = Connect();
   Send(fd, "GET /l");
   const absl::Time start = absl::Now();
   server_.reset();
   EXPECT_LT(absl::Now() - start, absl::Seconds(1));
   EXPECT_THAT(ReadAll(fd), Not(HasSubstr("200")));
-}
-
-TEST(ProbeServerAddressTest, AnAddressThatIsTakenIsAnError) {
-  const auto first = ProbeServer::Start({"127.0.0.1", 0}, {});
-  ASSERT_TRUE(first.ok());
-  EXPECT_THAT(std::string(ProbeServer::Start((*first)->address(), {}).status().message()),
-              HasSubstr("another process listens there"));
 }
 
 }  // namespace
