@@ -144,6 +144,25 @@ def test_scales_that_an_engine_measures_are_its_own(monkeypatch):
     assert identity.configuration_of(configuration(calculates=True)) != calibrated
 
 
+def test_other_scales_in_the_checkpoint_are_another_revision(tmp_path):
+    """A checkpoint has the scales of 8-bit KV in its weights or in a JSON file beside them."""
+    for name in ("model.safetensors", "kv_cache_scales.json"):
+        (tmp_path / name).write_text("scales")
+        before = model_identity.revision_of(str(tmp_path), None)
+        assert model_identity.revision_of(str(tmp_path), None) == before
+        (tmp_path / name).write_text("other scales")
+        assert model_identity.revision_of(str(tmp_path), None) != before
+
+
+@pytest.mark.parametrize("part, fact, value", [("model_config", "dtype", "torch.float16"), ("model_config", "quantization", "fp8"),
+                                               ("load_config", "load_format", "dummy")])
+def test_the_type_and_the_kind_of_weights_are_in_the_identity(part, fact, value):
+    config = configuration()
+    before = identity.configuration_of(config)
+    setattr(getattr(config, part), fact, value)
+    assert identity.configuration_of(config) != before
+
+
 def test_another_attention_backend_is_another_identity(tmp_path):
     """Where it packs a page in another way, and also where it does not."""
     layer = LayerPages("layer.0", group=0, window=0, pieces=1, heads=1, chunk_bytes=128, shard=0, shards=1, is_writer=True)

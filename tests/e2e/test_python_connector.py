@@ -14,7 +14,11 @@ import numpy as np
 import pagoda
 import pytest
 from caches_daemon import CachesDaemon
+from pagoda import CacheIdentity
 from pagoda.connector import HostMover, LayerPages, PageLayout, RankPages
+from pagoda.connector.keyed import Chain, KeyedPages
+from pagoda.connector.keyed_options import KeyedOptions
+from pagoda.connector.page_memory import ArrayPages
 from toy_engine import LateMover, ToyEngine
 
 
@@ -534,6 +538,21 @@ def test_new_weights_in_place_find_nothing_of_the_old_ones_and_the_log_names_the
     assert engine.run(asked) == [0] * len(asked)
     assert [record.getMessage() for record in caplog.records if "step 7" in record.getMessage()] == [
         f"{engine.link.name}: the weights were updated in place to step 7: all cached KV is removed"]
+
+
+def test_new_weights_in_place_remove_the_pages_under_an_engines_keys(daemon, caplog):
+    cache = KeyedPages("pages", identity=CacheIdentity("org/model", revision="r1", dtype="bfloat16", layout="NHD", kernel_packing="plain"),
+                       page_bytes=4096, tokens_per_page=16, options=KeyedOptions(endpoint=daemon.endpoint, host="1MiB"))
+    try:
+        assert cache.wait(10)
+        chain = Chain((b"a", b"b"), memory=ArrayPages(np.ones((2, 4096), np.uint8)), pages=range(2))
+        assert cache.write([chain]) == cache.count([chain]) == [2]
+        assert cache.weights_updated("step 7")
+        assert cache.count([chain]) == [0]
+        assert [record.getMessage() for record in caplog.records if "step 7" in record.getMessage()] == [
+            f"{cache.name}: the weights were updated in place to step 7: all cached KV is removed"]
+    finally:
+        cache.close()
 
 
 def test_a_reset_forgets_everything(engines):
