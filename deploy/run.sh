@@ -102,7 +102,8 @@ show_it_at_work() {
 where_to_look_next() {
   printf '\nWhere to look next\n'
   [ "$PAGODA_ENDPOINT" = 127.0.0.1:7070 ] || printf '  export PAGODA_ENDPOINT=%s\n' "$PAGODA_ENDPOINT"
-  printf '  %-40s %s\n' "$bin/pagodactl watch" "every change of the cache, as it happens"
+  printf '  %s\n' "$bin/pagodactl watch"
+  printf '  %-40s %s\n' "" "every change of the cache, as it happens"
   [ -z "$http_address" ] || printf '  %-40s %s\n' "http://$http_address/" "the status page" \
                                                    "http://$http_address/metrics" "the metrics, for Prometheus"
   printf '  %-40s %s\n' \
