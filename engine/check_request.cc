@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "engine/engine.h"
 
@@ -80,7 +81,7 @@ absl::Status CheckPrompt(const GenerateRequest& request, const ModelConfig& mode
   if (request.prompt.empty()) return InvalidPrompt("the prompt has no tokens");
   const uint64_t total_tokens = request.prompt.size() + uint64_t{request.max_new_tokens};
   if (total_tokens > model.max_position_embeddings) {
-    return InvalidPrompt("the prompt's ", request.prompt.size(), " tokens and ",
+    return InvalidPrompt("the prompt's ", Counted(request.prompt.size(), "token"), " and ",
                          request.max_new_tokens, " new ones are more than the model's ",
                          model.max_position_embeddings);
   }

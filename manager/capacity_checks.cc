@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -36,12 +37,13 @@ absl::Status CapacityChecks::CheckCapacity(TenantId tenant, uint32_t window_inde
   if (tokens <= most && named_tokens <= std::numeric_limits<uint32_t>::max()) {
     return absl::OkStatus();
   }
-  const std::string asked = absl::StrCat("requested: ", tokens, " tokens; ");
+  const std::string asked = absl::StrCat("requested: ", Counted(tokens, "token"), "; ");
   if (quota < window.capacity()) {
     return MakeError(
         Reason::kInvalidCount,
-        absl::StrCat(asked, "these take ", windows_.TableSize(tokens), " blocks of window ",
-                     WindowName(window.window()), ", and the tenant's quota is ", quota));
+        absl::StrCat(asked, "these take ", Counted(windows_.TableSize(tokens), "block"),
+                     " of window ", WindowName(window.window()), ", and the tenant's quota is ",
+                     quota));
   }
   return MakeError(
       Reason::kInvalidCount,
@@ -56,12 +58,12 @@ absl::Status CapacityChecks::Refusal(TenantId tenant, uint32_t window_index,
   if (!needs.quota.met()) {
     return MakeError(
         Reason::kTenantQuotaExceeded,
-        absl::StrCat(needs.quota.blocks, " blocks needed, ", needs.quota.available,
+        absl::StrCat(Counted(needs.quota.blocks, "block"), " needed, ", needs.quota.available,
                      " are left of the tenant's quota of ", window.Quota(tenant), in_window));
   }
   return MakeError(Reason::kBlocksExhausted,
-                   absl::StrCat(needs.pool.blocks, " blocks needed, ", needs.pool.available,
-                                " are free or evictable", in_window));
+                   absl::StrCat(Counted(needs.pool.blocks, "block"), " needed, ",
+                                needs.pool.available, " are free or evictable", in_window));
 }
 
 absl::Status CapacityChecks::CheckGrowth(const Sequence& sequence, uint64_t reserved_tokens) const {

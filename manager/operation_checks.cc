@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -59,8 +60,8 @@ absl::Status CheckContent(size_t token_count, size_t extra_ids,
                           absl::Span<const MultimodalItem> items,
                           const SequenceRetention* retention) {
   if (extra_ids != 0 && extra_ids != token_count) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat(extra_ids, " extra ids for ", token_count, " tokens"));
+    return MakeError(Reason::kInvalidArgument, absl::StrCat(Counted(extra_ids, "extra id"), " for ",
+                                                            Counted(token_count, "token")));
   }
   uint64_t end = 0;
   for (const MultimodalItem& item : items) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -27,9 +28,10 @@ absl::Status PinTable::CheckCapacity(TenantId tenant, uint64_t blocks) const {
                        absl::StrCat("there are ", pins, whose, " pins; the limit is ", max_pins));
     }
     if (references + blocks > max_references) {
-      return MakeError(Reason::kPinBudgetExceeded,
-                       absl::StrCat("all", whose, " pins would name ", references + blocks,
-                                    " blocks together; the limit is ", max_references));
+      return MakeError(
+          Reason::kPinBudgetExceeded,
+          absl::StrCat("all", whose, " pins would name ", Counted(references + blocks, "block"),
+                       " together; the limit is ", max_references));
     }
     return absl::OkStatus();
   };

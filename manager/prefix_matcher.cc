@@ -4,6 +4,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/operation_checks.h"
 
@@ -27,11 +28,12 @@ absl::Status CheckKind(const SequencePrompt& prompt) {
   const bool has_keys = !prompt.keys.empty();
   const bool keyed = prompt.name_space.keyed;
   if (!(keyed ? has_tokens : has_keys)) return absl::OkStatus();
-  return MakeError(
-      Reason::kKeysAndTokens,
-      absl::StrCat(prompt.tokens.size(), " tokens, ", prompt.extra_token_ids.size(), " extra ids, ",
-                   prompt.multimodal_items.size(), " items and ", prompt.keys.size(),
-                   " keys in a namespace that has ", keyed ? "keys" : "tokens"));
+  return MakeError(Reason::kKeysAndTokens,
+                   absl::StrCat(Counted(prompt.tokens.size(), "token"), ", ",
+                                Counted(prompt.extra_token_ids.size(), "extra id"), ", ",
+                                Counted(prompt.multimodal_items.size(), "item"), " and ",
+                                Counted(prompt.keys.size(), "key"), " in a namespace that has ",
+                                keyed ? "keys" : "tokens"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -25,9 +26,10 @@ absl::Status PrefixPins::CheckQuota(uint32_t window_index, const PinEntry& entry
   const WindowBlockManager& window = *windows_[window_index];
   const std::vector<BlockId>& blocks = entry.blocks[window_index];
   if (entry.holder != tenants_.OwnerOf(name_space) && blocks.size() > window.Quota(entry.holder)) {
-    return MakeError(Reason::kInvalidCount,
-                     absl::StrCat(blocks.size(), " blocks to pin; the tenant's quota in window ",
-                                  WindowName(window.window()), " is ", window.Quota(entry.holder)));
+    return MakeError(
+        Reason::kInvalidCount,
+        absl::StrCat(Counted(blocks.size(), "block"), " to pin; the tenant's quota in window ",
+                     WindowName(window.window()), " is ", window.Quota(entry.holder)));
   }
   return capacity_.CheckNeeds(entry.holder, window_index,
                               {.pool = {}, .quota = window.PinNeed(blocks, entry.holder)});

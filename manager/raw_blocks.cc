@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -13,13 +14,15 @@ absl::StatusOr<Ticket> RawBlocks::AllocateBlocks(SessionId session, WindowSize w
   absl::StatusOr<WindowBlockManager*> manager = windows_.Require(window);
   if (!manager.ok()) return manager.status();
   if (out.empty() || out.size() > (*manager)->capacity()) {
-    return MakeError(Reason::kInvalidCount, absl::StrCat(out.size(), " blocks asked for; 1 to ",
-                                                         (*manager)->capacity(), " are possible"));
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat(Counted(out.size(), "block"), " asked for; 1 to ",
+                                  (*manager)->capacity(), " are possible"));
   }
   op.tenant = sessions_.TenantOf(session);
   if (const uint32_t quota = (*manager)->Quota(op.tenant); out.size() > quota) {
-    return MakeError(Reason::kInvalidCount,
-                     absl::StrCat(out.size(), " blocks asked for; the tenant's quota is ", quota));
+    return MakeError(
+        Reason::kInvalidCount,
+        absl::StrCat(Counted(out.size(), "block"), " asked for; the tenant's quota is ", quota));
   }
   if (absl::Status status = capacity_.CheckNeeds(op.tenant, (*manager)->index(),
                                                  (*manager)->NeedsOf(out.size(), op.tenant));

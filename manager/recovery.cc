@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/thread.h"
 #include "manager/content_digest.h"
 #include "manager/slot_checksum.h"
@@ -332,9 +333,10 @@ std::string_view RecoveryLossName(RecoveryLoss loss) {
 }
 
 std::string Describe(const RecoveryReport& report) {
-  std::string text = absl::StrCat("blocks recovered: ", report.recovered, " of ", report.found,
-                                  ", and ", report.holes, " holes; ", report.checked_bytes,
-                                  " bytes checked in ", absl::FormatDuration(report.duration));
+  std::string text =
+      absl::StrCat("blocks recovered: ", report.recovered, " of ", report.found, ", and ",
+                   Counted(report.holes, "hole"), "; ", report.checked_bytes, " bytes checked in ",
+                   absl::FormatDuration(report.duration));
   for (size_t i = 0; i < kNumRecoveryLosses; ++i) {
     if (report.lost[i] == 0) continue;
     const std::string_view name = RecoveryLossName(static_cast<RecoveryLoss>(i));

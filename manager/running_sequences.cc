@@ -9,6 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -195,9 +196,10 @@ absl::StatusOr<uint32_t> RunningSequences::CommitTokens(SessionId session, Seque
   const uint64_t token_count = uint64_t{(*found)->token_count} + content.size();
   const uint32_t reserved = (*found)->reserved_tokens;
   if (!content.empty() && token_count > reserved) {
-    return MakeError(Reason::kReservationExceeded,
-                     absl::StrCat("sequence ", sequence.value(), " would have ", token_count,
-                                  " tokens; its reserved_tokens is ", reserved));
+    return MakeError(
+        Reason::kReservationExceeded,
+        absl::StrCat("sequence ", sequence.value(), " would have ", Counted(token_count, "token"),
+                     "; its reserved_tokens is ", reserved));
   }
   if (absl::Status status =
           CheckCommit(**found, token_count, reserved, computed_tokens, known_losses);
@@ -348,10 +350,10 @@ absl::Status RunningSequences::CheckCommit(const Sequence& sequence, uint64_t to
   }
   if (computed_tokens == 0) return absl::OkStatus();
   if (known_losses < sequence.losses) {
-    return MakeError(Reason::kKvLost,
-                     absl::StrCat("a copy failed: only ", sequence.computed_tokens,
-                                  " tokens are computed; known_losses is ", known_losses,
-                                  "; the losses are ", sequence.losses));
+    return MakeError(Reason::kKvLost, absl::StrCat("a copy failed: only the first ",
+                                                   Counted(sequence.computed_tokens, "token"),
+                                                   " can be used; known_losses is ", known_losses,
+                                                   "; the losses are ", sequence.losses));
   }
   if (computed_tokens < sequence.computed_tokens) {
     return MakeError(
@@ -361,7 +363,7 @@ absl::Status RunningSequences::CheckCommit(const Sequence& sequence, uint64_t to
   if (computed_tokens > token_count) {
     return MakeError(Reason::kComputedBeyondTokens,
                      absl::StrCat("computed_tokens ", computed_tokens, " is above the ",
-                                  token_count, " tokens named"));
+                                  Counted(token_count, "token"), " named"));
   }
   if (computed_tokens > reserved_tokens) {
     return MakeError(Reason::kReservationExceeded,
@@ -375,9 +377,10 @@ absl::Status RunningSequences::CheckKind(const Sequence& sequence, absl::Span<co
                                          absl::Span<const ClientKey> keys,
                                          uint32_t computed_tokens) const {
   if (sequence.keyed ? !tokens.empty() : !keys.empty()) [[unlikely]] {
-    return MakeError(Reason::kKeysAndTokens,
-                     absl::StrCat(tokens.size(), " tokens and ", keys.size(),
-                                  " keys for a sequence of ", sequence.keyed ? "keys" : "tokens"));
+    return MakeError(
+        Reason::kKeysAndTokens,
+        absl::StrCat(Counted(tokens.size(), "token"), " and ", Counted(keys.size(), "key"),
+                     " for a sequence of ", sequence.keyed ? "keys" : "tokens"));
   }
   return CheckWhole(sequence.keyed, "computed_tokens", computed_tokens);
 }

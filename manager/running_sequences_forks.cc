@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/running_sequences.h"
 
@@ -108,8 +109,9 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::TruncateSequence(Sess
   Sequence& cut = **found;
   op.tenant = cut.tenant;
   if (token_count == 0 || token_count > cut.token_count) {
-    return MakeError(Reason::kInvalidCount, absl::StrCat("a sequence of ", cut.token_count,
-                                                         " tokens cannot be cut to ", token_count));
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat("a sequence of ", Counted(cut.token_count, "token"),
+                                  " cannot be cut to ", token_count));
   }
   if (absl::Status status = CheckWhole(cut.keyed, "token_count", token_count); !status.ok()) {
     return status;

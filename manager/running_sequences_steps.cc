@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/running_sequences.h"
 
@@ -21,13 +22,13 @@ absl::Status CheckArray(const char* name, const std::vector<uint32_t>& array,
                         size_t num_sequences) {
   if (array.empty() || array.size() == num_sequences) return absl::OkStatus();
   return InvalidArgument(
-      absl::StrCat(array.size(), " ", name, " for ", num_sequences, " sequences"));
+      absl::StrCat(array.size(), " ", name, " for ", Counted(num_sequences, "sequence")));
 }
 
 absl::Status CheckStep(const AppendStep& step) {
   const size_t num_sequences = step.sequences.size();
   if (num_sequences == 0 || num_sequences > kMaxStepSequences) {
-    return InvalidArgument(absl::StrCat("a step of ", num_sequences, " sequences; 1 to ",
+    return InvalidArgument(absl::StrCat("a step of ", Counted(num_sequences, "sequence"), "; 1 to ",
                                         kMaxStepSequences, " are allowed"));
   }
   for (const auto& [name, array] : {std::pair("token_counts", &step.token_counts),
@@ -40,8 +41,8 @@ absl::Status CheckStep(const AppendStep& step) {
           ? num_sequences
           : std::accumulate(step.token_counts.begin(), step.token_counts.end(), uint64_t{0});
   if (tokens == step.tokens.size()) return absl::OkStatus();
-  return InvalidArgument(
-      absl::StrCat("the step has ", step.tokens.size(), " tokens; its sequences take ", tokens));
+  return InvalidArgument(absl::StrCat("the step has ", Counted(step.tokens.size(), "token"),
+                                      "; its sequences take ", tokens));
 }
 
 uint32_t EntryOf(const std::vector<uint32_t>& array, size_t i, uint32_t without) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -33,8 +34,8 @@ absl::Status SequenceAccounts::Check(TenantId tenant, const Need& need) const {
       sequences(tenant) + need.sequences > most_sequences(tenant)) {
     return MakeError(
         Reason::kTooManySequences,
-        absl::StrCat(sequences(tenant), " sequences", tenants_->any() ? " of this tenant" : "",
-                     " run; no more are possible now"));
+        absl::StrCat("running: ", Counted(sequences(tenant), "sequence"),
+                     tenants_->any() ? " of this tenant" : "", "; no more are possible now"));
   }
   if (need.bytes > bytes_.left(tenant.value()) || bytes(tenant) + need.bytes > most_bytes(tenant)) {
     return MakeError(

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -21,8 +22,8 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
   }
   if (!by_tenant_.Add(tenant.value())) {
     return MakeError(Reason::kTooManySessions,
-                     absl::StrCat(by_tenant_.of(tenant.value()),
-                                  " sessions of this tenant are open; no more are possible now"));
+                     absl::StrCat("open: ", Counted(by_tenant_.of(tenant.value()), "session"),
+                                  " of this tenant; no more are possible now"));
   }
   const SessionRef ref{SessionId{++last_id_}, token};
   Session& session = sessions_[ref.id];

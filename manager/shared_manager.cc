@@ -18,6 +18,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/operation_checks.h"
 
@@ -434,8 +435,8 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
     }
     if (handles >= kMaxBatchHandles) {
       batch.results.push_back(MakeError(
-          Reason::kBatchTooLarge,
-          absl::StrCat("not run: the batch's answer holds ", handles, " block handles already")));
+          Reason::kBatchTooLarge, absl::StrCat("not run: the batch's answer holds ",
+                                               Counted(handles, "block handle"), " already")));
       continue;
     }
     while (next_checked != checked.end() && next_checked->first < &operation) ++next_checked;

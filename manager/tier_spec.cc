@@ -2,6 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/retention.h"
 #include "pools/sizing.h"
@@ -13,8 +14,9 @@ absl::Status CheckTier(const TierSpec& tier, bool is_first, size_t num_windows) 
   if (absl::Status status = CheckTierName(tier.name); !status.ok()) return status;
   const bool none = tier.blocks.empty() && !is_first;
   if (!none && tier.blocks.size() != num_windows) {
-    return InvalidArgument(absl::StrCat("tier '", tier.name, "' has ", tier.blocks.size(),
-                                        " block counts for ", num_windows, " windows"));
+    return InvalidArgument(absl::StrCat("tier '", tier.name, "' has ",
+                                        Counted(tier.blocks.size(), "block count"), " for ",
+                                        Counted(num_windows, "window")));
   }
   for (const uint32_t blocks : tier.blocks) {
     if (blocks <= kMaxBlocks && (blocks > 0 || !is_first)) continue;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "pools/sizing.h"
 
@@ -152,14 +153,14 @@ absl::Status WindowBlockManager::CheckPinBudget(TenantId tenant,
   }
   if (tenant != kDefaultTenant && own > pin_budget_blocks(tenant)) {
     return MakeError(Reason::kPinBudgetExceeded,
-                     absl::StrCat("the tenant's pins would hold ", own, " blocks in window ",
-                                  WindowName(window()), "; its share is ",
+                     absl::StrCat("the tenant's pins would hold ", Counted(own, "block"),
+                                  " in window ", WindowName(window()), "; its share is ",
                                   pin_budget_blocks(tenant), " of ", pin_budget_blocks()));
   }
   if (pinned > pin_budget_blocks()) {
     return MakeError(
         Reason::kPinBudgetExceeded,
-        absl::StrCat(pinned, " blocks would be pinned in window ", WindowName(window()),
+        absl::StrCat("would pin ", Counted(pinned, "block"), " in window ", WindowName(window()),
                      "; at most ", pin_budget_blocks(), " are allowed"));
   }
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -132,7 +133,7 @@ absl::Status CheckHoldsOneOfEach(const CacheLayout& layout, const Wanted& tier, 
   return Invalid(absl::StrCat(tier.Name(), " gets ", budget, ", which does not hold ",
                               slots == 1   ? "one block"
                               : slots == 2 ? "two blocks"
-                                           : absl::StrCat(slots, " blocks"),
+                                           : Counted(slots, "block"),
                               tier.Extras(), " of every window; a block has bytes: ", sizes));
 }
 
@@ -182,9 +183,9 @@ absl::StatusOr<std::vector<uint64_t>> FromBlocks(const CacheLayout& layout, cons
                                                  const BlockBudget& budget) {
   const size_t num_windows = layout.windows().size();
   if (budget.blocks.size() != 1 && budget.blocks.size() != num_windows) {
-    return Invalid(absl::StrCat(tier.Name(), " has ", budget.blocks.size(),
-                                " block counts; 1 is needed, or one for each of ", num_windows,
-                                " windows"));
+    return Invalid(absl::StrCat(tier.Name(), " has ", Counted(budget.blocks.size(), "block count"),
+                                "; 1 is needed, or one for each of ",
+                                Counted(num_windows, "window")));
   }
   std::vector<uint64_t> blocks(num_windows);
   for (size_t w = 0; w < num_windows; ++w) {

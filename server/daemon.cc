@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/shared_manager.h"
 #include "manager/tenants.h"
@@ -330,8 +331,9 @@ absl::Status Daemon::MakeServices() {
       // A check that comes later than twice the interval shows that the process stood still.
       const size_t expired = cache->manager->ExpireSessions(2 * kLeaseCheckInterval);
       if (expired > 0) {
-        Log(LogLevel::kWarning, absl::StrCat("cache ", cache->name, ": ", expired,
-                                             " sessions closed: their leases expired"));
+        Log(LogLevel::kWarning,
+            absl::StrCat("cache ", cache->name, ": ", Counted(expired, "session"),
+                         " closed: no client renewed the lease"));
       }
     }
     cache_service_->SweepSessions();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "engine/schedule/request_demand.h"
 #include "engine/schedule/scheduler.h"
@@ -37,11 +38,11 @@ absl::Status Scheduler::CheckCapacity(const CacheInfo& cache, const GenerateRequ
         MostBlocks(request, window.window, TokensPerBlock(cache.tokens_per_block));
     const uint32_t most = window.blocks_in(Tier::kPrimary);
     if (blocks <= most) continue;
-    return MakeError(
-        Reason::kInvalidCount,
-        absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ", request.max_new_tokens,
-                     " new ones", InBeams(request), " take ", blocks, " blocks of window ",
-                     WindowName(window.window), "; the cache has ", most));
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat("the prompt's ", Counted(request.prompt.size(), "token"), " and ",
+                                  request.max_new_tokens, " new ones", InBeams(request), " take ",
+                                  Counted(blocks, "block"), " of window ",
+                                  WindowName(window.window), "; the cache has ", most));
   }
   return absl::OkStatus();
 }

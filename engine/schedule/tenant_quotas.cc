@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "engine/schedule/request_demand.h"
 
@@ -33,9 +34,9 @@ absl::Status TenantQuotas::Check(const GenerateRequest& request, uint32_t tokens
     const uint64_t blocks = MostBlocks(request, quota.window, TokensPerBlock(tokens_per_block));
     if (blocks <= quota.blocks) continue;
     return MakeError(Reason::kInvalidCount,
-                     absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ",
+                     absl::StrCat("the prompt's ", Counted(request.prompt.size(), "token"), " and ",
                                   request.max_new_tokens, " new ones", InBeams(request), " take ",
-                                  blocks, " blocks of window ", WindowName(quota.window),
+                                  Counted(blocks, "block"), " of window ", WindowName(quota.window),
                                   "; the quota of the tenant '", it->first, "' is ", quota.blocks));
   }
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -43,16 +44,17 @@ absl::StatusOr<WaitingPlaces::Place> WaitingPlaces::Take(const GenerateRequest& 
   if (requests_.left(tenant) == 0) {
     return MakeError(
         Reason::kQueueFull,
-        absl::StrCat(Whose(absl::StrCat(requests_.of(tenant), " requests"), request.tenant),
-                     " wait already: its part of the limit ", limits_.requests,
+        absl::StrCat(Whose(Counted(requests_.of(tenant), "request"), request.tenant),
+                     requests_.of(tenant) == 1 ? " waits" : " wait",
+                     " already: its part of the limit ", limits_.requests,
                      " (engine.max_waiting_requests) is full, and so is the part that all "
                      "tenants share"));
   }
   if (bytes > bytes_.left(tenant)) {
     return MakeError(
         Reason::kQueueFull,
-        absl::StrCat(Whose(absl::StrCat(requests_.of(tenant), " requests"), request.tenant),
-                     " with ", bytes_.of(tenant), " bytes wait already; ", bytes,
+        absl::StrCat(Whose(Counted(requests_.of(tenant), "request"), request.tenant), " with ",
+                     bytes_.of(tenant), " bytes already waiting; ", bytes,
                      " more bytes do not fit: its part of the limit ", limits_.bytes,
                      " (engine.max_waiting_bytes) is full, and so is the part that all tenants "
                      "share"));

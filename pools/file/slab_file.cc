@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "pools/file/slab_descriptor.h"
 #include "pools/file/slab_operation.h"
 
@@ -399,14 +400,14 @@ void SlabFile::CountWriteError(int error) {
   if (error == ENOSPC || error == EDQUOT) {
     Degrade(SlabMode::kReadOnly, absl::StrCat("a write ended with ", strerror(error)));
   } else if (stats_.write_errors >= options_.max_write_errors) {
-    Degrade(SlabMode::kReadOnly,
-            absl::StrCat(stats_.write_errors, " writes failed, the last with ", strerror(error)));
+    Degrade(SlabMode::kReadOnly, absl::StrCat(Counted(stats_.write_errors, "write"),
+                                              " failed, the last with ", strerror(error)));
   }
 }
 
 void SlabFile::CountReadError() {
   if (++stats_.read_errors >= options_.max_read_errors) {
-    Degrade(SlabMode::kOff, absl::StrCat(stats_.read_errors, " reads failed"));
+    Degrade(SlabMode::kOff, absl::StrCat(Counted(stats_.read_errors, "read"), " failed"));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "server/admin/exchange_status.h"
 #include "server/generate/engine_service.h"
@@ -176,7 +177,7 @@ absl::Status AdminService::ResetPrefixCache(const Identity& caller,
   if (!cache.ok()) return cache.status();
   response->set_removed_blocks((*cache)->manager->ResetPrefixCache());
   Log(LogLevel::kInfo, absl::StrCat("prefix cache reset: ", (*cache)->name, ": ",
-                                    response->removed_blocks(), " blocks removed"));
+                                    Counted(response->removed_blocks(), "block"), " removed"));
   return absl::OkStatus();
 }
 

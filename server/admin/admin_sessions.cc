@@ -1,5 +1,6 @@
 // The part of AdminService that ends sessions and their quarantines.
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "server/admin/admin_service.h"
 #include "server/log.h"
@@ -53,9 +54,9 @@ absl::Status AdminService::ReleaseQuarantine(const Identity& caller,
   const absl::StatusOr<uint32_t> blocks = (*cache)->manager->ReleaseQuarantine(session);
   if (blocks.ok()) {
     response->set_released_blocks(*blocks);
-    Log(LogLevel::kInfo,
-        absl::StrCat("quarantine of session ", session.value(), " ended by an operator: ", *blocks,
-                     " blocks", request.force() ? ", by force" : ""));
+    Log(LogLevel::kInfo, absl::StrCat("quarantine of session ", session.value(),
+                                      " ended by an operator: ", Counted(*blocks, "block"),
+                                      request.force() ? ", by force" : ""));
   }
   return blocks.status();
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda::server {
@@ -52,10 +53,10 @@ absl::StatusOr<CachePtr> CacheDirectory::Named(const std::string& name,
   }
   if (name.empty() && names.size() == 1) return found;
   if (name.empty() && names.size() > 1) {
-    return MakeError(Reason::kCacheNotNamed, absl::StrCat("the daemon serves ", names.size(),
-                                                          " caches, and the request "
-                                                          "names none of them: ",
-                                                          absl::StrJoin(names, ", ")));
+    return MakeError(
+        Reason::kCacheNotNamed,
+        absl::StrCat("the daemon serves ", Counted(names.size(), "cache"),
+                     ", and the request names none of them: ", absl::StrJoin(names, ", ")));
   }
   if (names.empty()) {
     return MakeError(Reason::kUnknownCache,

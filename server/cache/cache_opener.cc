@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/eviction_policy.h"
 #include "manager/fair_count.h"
@@ -88,7 +89,7 @@ std::string Difference(const OpenCacheCall& there, const OpenCacheCall& asked) {
   const CacheIdentity& b = asked.identity;
   if (!(a == b)) return absl::StrCat("its identity is ", a.Text(), ", not ", b.Text());
   if (there.tokens_per_block != asked.tokens_per_block) {
-    return absl::StrCat("its blocks have ", there.tokens_per_block, " tokens, not ",
+    return absl::StrCat("its blocks have ", Counted(there.tokens_per_block, "token"), ", not ",
                         asked.tokens_per_block);
   }
   if (there.layers != asked.layers) return "its layers differ";
@@ -223,8 +224,9 @@ void CacheOpener::Submit(size_t party, Job job) {
     } else if (jobs_.Add(party, job)) {
       return;
     } else {
-      refused = MakeError(Reason::kTooManyCalls,
-                          absl::StrCat(jobs_.of(party), " calls of this caller wait already"));
+      refused = MakeError(
+          Reason::kTooManyCalls,
+          absl::StrCat("already waiting: ", Counted(jobs_.of(party), "call"), " of this caller"));
     }
   }
   job(refused);
@@ -319,7 +321,7 @@ absl::Status CacheOpener::CheckShare(TenantId tenant) const {
   if (shares.left(tenant.value()) > 0) return absl::OkStatus();
   return MakeError(
       Reason::kTooManyCaches,
-      absl::StrCat(shares.of(tenant.value()), " caches of this tenant are open, and ",
+      absl::StrCat("open: ", Counted(shares.of(tenant.value()), "cache"), " of this tenant, and ",
                    brought_.size(), " in all; the share of memory.max_caches is used up: use an ",
                    "open cache, or ask an operator to drop one"));
 }

@@ -17,6 +17,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "server/log.h"
 
 namespace pagoda::server {
@@ -122,8 +123,9 @@ void DiskTier::TellFiles() const {
                        " was empty; it begins as a new one. Another program has emptied it, or its "
                        "first start did not end"));
     }
-    files.push_back(absl::StrCat("window ", WindowAt(w), ": ", file->num_slots(), " blocks by ",
-                                 stats.engine, stats.direct ? " with" : " without", " O_DIRECT"));
+    files.push_back(absl::StrCat("window ", WindowAt(w), ": ", Counted(file->num_slots(), "block"),
+                                 " by ", stats.engine, stats.direct ? " with" : " without",
+                                 " O_DIRECT"));
   }
   Log(LogLevel::kInfo, absl::StrCat(Name(), " is on disk in ", options_.config.path, ": ",
                                     absl::StrJoin(files, "; ")));
@@ -150,7 +152,8 @@ void DiskTier::Recover(Supervisor* supervisor) {
 
 void DiskTier::TellRestored(const absl::StatusOr<uint64_t>& restored) const {
   if (restored.ok()) {
-    Log(LogLevel::kInfo, absl::StrCat(Name(), ": ", *restored, " blocks are cached again"));
+    Log(LogLevel::kInfo, absl::StrCat(Name(), ": ", Counted(*restored, "block"),
+                                      *restored == 1 ? " is" : " are", " cached again"));
   } else {
     Log(LogLevel::kError,
         absl::StrCat(Name(), " begins empty, because ", std::string(restored.status().message())));

@@ -11,6 +11,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "engine/basic_cache_client.h"
 #include "manager/tenants.h"
@@ -118,8 +119,8 @@ WriterProcesses::Core CoreOf(SharedManager* manager) {
                 const absl::StatusOr<uint32_t> blocks = manager->ReleaseQuarantine(session);
                 if (!blocks.ok()) return;  // Its client or an operator released it first.
                 Log(LogLevel::kInfo,
-                    absl::StrCat("session ", session.value(), ": its writers have ended; ", *blocks,
-                                 " blocks are out of quarantine"));
+                    absl::StrCat("session ", session.value(), ": its writers have ended; ",
+                                 Counted(*blocks, "block"), " released from quarantine"));
               }};
 }
 

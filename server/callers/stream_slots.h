@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/fair_count.h"
 #include "manager/ids.h"
@@ -42,8 +43,8 @@ class StreamSlots {
     absl::MutexLock lock(&mutex_);
     if (count_.Add(tenant.value())) return Slot(this, tenant);
     return MakeError(Reason::kTooManyCalls,
-                     absl::StrCat(count_.of(tenant.value()),
-                                  " streams of this tenant are open, which is its limit now"));
+                     absl::StrCat("open: ", Counted(count_.of(tenant.value()), "stream"),
+                                  " of this tenant, which is its limit now"));
   }
 
  private:

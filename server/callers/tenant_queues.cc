@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "engine/schedule/stopwatch.h"
 #include "server/processor_share.h"
@@ -50,8 +51,8 @@ absl::Status TenantQueues::CheckCapacity(TenantId tenant) const {
     return absl::OkStatus();
   }
   return MakeError(Reason::kTooManyCalls,
-                   absl::StrCat(queue.waiting.size(), " calls of this tenant, with ", queue.bytes,
-                                " bytes, are waiting already"));
+                   absl::StrCat("already waiting: ", Counted(queue.waiting.size(), "call"),
+                                " of this tenant, with ", queue.bytes, " bytes"));
 }
 
 void TenantQueues::Run(TenantId tenant, size_t bytes, std::function<void()> work) {

@@ -4,6 +4,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "pagoda/v1/mapping.pb.h"
 #include "wire/cache_info.h"
@@ -30,8 +31,9 @@ absl::StatusOr<std::unique_ptr<PoolExport>> PoolExport::Open(const PoolSet& pool
   }
   if (pool_export->for_readers_.size() > kMaxSegments) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("the cache's pools have ", pool_export->for_readers_.size(),
-                                  " segments; a map socket hands out at most ", kMaxSegments,
+                     absl::StrCat("the cache's pools have ",
+                                  Counted(pool_export->for_readers_.size(), "segment"),
+                                  "; a map socket hands out at most ", kMaxSegments,
                                   ", so server.map_socket must be empty"));
   }
   pool_export->answer_ = PoolsAnswer(pools.Mappings());

@@ -6,6 +6,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda::server {
@@ -78,8 +79,8 @@ absl::Status WriterProcesses::Remember(SessionRef session, const std::string& te
     return absl::OkStatus();
   }
   if (known.size() >= kMaxWritersOfSession) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("session ", session.id.value(), " has ", known.size(), " writers already"));
+    return absl::ResourceExhaustedError(absl::StrCat("session ", session.id.value(), " has ",
+                                                     Counted(known.size(), "writer"), " already"));
   }
   const absl::StatusOr<size_t> row =
       table_->Add({.process = process.identity(), .session = session, .tenant = tenant});

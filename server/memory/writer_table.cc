@@ -16,6 +16,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "events/block_hash.h"
 #include "pools/own_memory.h"
@@ -149,8 +150,8 @@ absl::StatusOr<size_t> WriterTable::Add(const WriterRow& row) {
   PAGODA_CHECK(row.session.id.value() != 0, "sessions count from 1");
   PAGODA_CHECK(row.tenant.size() <= kMaxTenantBytes, "a tenant's name is bounded");
   if (free_.empty()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(capacity_, " writers of the pools are recorded, which is the limit"));
+    return absl::ResourceExhaustedError(absl::StrCat("recorded: ", Counted(capacity_, "writer"),
+                                                     " of the pools, which is the limit"));
   }
   const size_t index = free_.back();
   free_.pop_back();

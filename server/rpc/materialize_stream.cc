@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/shared_manager.h"
 #include "server/rpc/batch_run.h"
@@ -92,9 +93,10 @@ absl::StatusOr<SequenceKv> MaterializeStream::Look() {
       BlocksOf(NextTokens()));
   if (!kv.ok()) return kv;
   if (kv->must_be_freed || (version_.has_value() && kv->losses != losses_)) {
-    return MakeError(Reason::kKvLost,
-                     absl::StrCat("a copy failed, and sequence ", options_.sequence.value(),
-                                  " has only ", kv->computed_tokens, " computed tokens now"));
+    return MakeError(
+        Reason::kKvLost,
+        absl::StrCat("a copy failed, and sequence ", options_.sequence.value(), " has only ",
+                     Counted(kv->computed_tokens, "computed token"), " now"));
   }
   if (version_.has_value() && kv->version != *version_) {
     return MakeError(Reason::kInvalidArgument,

@@ -6,6 +6,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/shared_manager.h"
 #include "pools/store/redis_store.h"
@@ -126,8 +127,8 @@ absl::StatusOr<std::shared_ptr<FetchSource>> Sources::Peer(const std::string& ad
   }
   if (stopped_) return absl::CancelledError("the daemon shuts down");
   if (retired_.size() >= kMaxPeers) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("fetches from ", peers_.size() + retired_.size(), " daemons are under way"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "under way: fetches from ", Counted(peers_.size() + retired_.size(), "daemon")));
   }
   RedisOptions options = peer_options_;
   options.seeds = {*parsed};
@@ -170,8 +171,8 @@ void Sources::LogRefusals() {
   if (refused == refusals_logged_) return;
   // Without what the servers said: that is foreign text.
   Log(LogLevel::kWarning,
-      absl::StrCat("store: ", refused - refusals_logged_,
-                   " connections to servers that the store named were refused: "
+      absl::StrCat("store: refused ", Counted(refused - refusals_logged_, "connection"),
+                   " to servers that the store named: "
                    "store.allowed_networks does not allow them, or they would get the password "
                    "without TLS"));
   refusals_logged_ = refused;

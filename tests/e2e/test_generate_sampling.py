@@ -167,7 +167,7 @@ def test_what_waits_is_bounded_in_bytes(start_daemon):
     waits = red.Generate(engine_pb2.GenerateRequest(prompt_tokens=PROMPT, max_new_tokens=4, stop_tokens=stop_tokens), timeout=120)
     daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == 1)
     reason, message = refusal(red, PROMPT, 4, stop_tokens=stop_tokens)
-    assert reason == "QUEUE_FULL" and "1 requests of the tenant 'red' with" in message and "engine.max_waiting_bytes" in message
+    assert reason == "QUEUE_FULL" and "1 request of the tenant 'red' with" in message and "engine.max_waiting_bytes" in message
     others = blue.Generate(engine_pb2.GenerateRequest(prompt_tokens=PROMPT, max_new_tokens=4, stop_tokens=stop_tokens[:40_000]), timeout=120)
     daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == 2)
     long_call.cancel()

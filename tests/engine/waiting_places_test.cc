@@ -68,9 +68,8 @@ TEST(WaitingPlacesTest, ARefusalSaysWhoseShareIsFullAndWhichKeySetsIt) {
   ASSERT_EQ(red.size(), 1u);
   refused = places.Take(Of("red", 10'000)).status();
   EXPECT_EQ(ReasonOf(refused), Reason::kQueueFull);
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("1 requests of the tenant 'red' with"),
-                    HasSubstr("engine.max_waiting_bytes")));
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("1 request of the tenant 'red' with"),
+                                                    HasSubstr("engine.max_waiting_bytes")));
 }
 
 TEST(WaitingPlacesTest, WhatMayNeverWaitIsNotToBeTriedAgain) {

@@ -61,10 +61,10 @@ TEST(TierSpecTest, AListHasOneToFourTiersOfDifferentNames) {
 }
 
 TEST(TierSpecTest, OnlyTheFirstTierNeedsBlocks) {
-  EXPECT_THAT(Refusal(HostTiers({})), HasSubstr("0 block counts for 1 windows"));
+  EXPECT_THAT(Refusal(HostTiers({})), HasSubstr("0 block counts for 1 window"));
   EXPECT_THAT(Refusal(HostTiers({0})), HasSubstr("0 blocks in tier 'primary'"));
   EXPECT_EQ(Refusal(HostTiers({1}, {0})), "");
-  EXPECT_THAT(Refusal(HostTiers({1}, {1, 1})), HasSubstr("2 block counts for 1 windows"));
+  EXPECT_THAT(Refusal(HostTiers({1}, {1, 1})), HasSubstr("2 block counts for 1 window"));
   std::vector<TierSpec> tiers = HostTiers({1}, {1});
   tiers[1].blocks = {};
   EXPECT_EQ(Refusal(tiers), "");

@@ -12,6 +12,8 @@
 * Text of other processes reaches a terminal or a log through one place: ForTerminal in the command
   line, Log in the daemon. So the command line has no stdio and no control sequences elsewhere, and
   the daemon writes nothing else to its standard streams but in main.cc.
+* A message of the daemon writes a count and its noun by Counted of base/counted.h, so that it says
+  "1 session". A constant, and a number that the message says is too large, need no singular.
 """
 
 import pathlib
@@ -37,6 +39,10 @@ ESCAPES = re.compile(r"\\x1[bB]|\\033|\\e\[")
 COMMAND_LINE = (("clients", "pagodactl"), ("clients", "pagoda_run"), ("clients", "pagoda_engine"))
 MAY_ESCAPE = {"printable_output.cc", "full_screen.cc"}
 DAEMON_STREAMS = {pathlib.Path("server/log.cc"), pathlib.Path("server/main.cc")}
+# A value, and a text behind it that begins with a plural.
+COUNT = re.compile(r"([\w.\[\]()*>-]+),\s*\"( (?:blocks|caches|calls|connections|daemons|entries|events|pins|requests|segments|sequences|"
+                   r"sessions|slots|streams|tenants|tiers|tokens|windows|writers)\b[^\"]*)\"")
+CONSTANT = re.compile(r"\bk[A-Z]\w*$")
 # Written so that this file does not find itself.
 REMINDER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
 
@@ -71,6 +77,11 @@ def check_text(path, text):
                 yield f"{path}:{number}: use AboveZero or NotNegative of number_check.h: {line.strip()}"
     if path.suffix in CODE:
         yield from check_output(path, text)
+    if path.suffix in CODE and path.parts[0] == "server":
+        for match in COUNT.finditer(text):
+            value, words = match.groups()
+            if not CONSTANT.search(value) and "; at most" not in words:
+                yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: a count of one has no plural; use Counted of base/counted.h: {words}"
     if path.suffix in (".h", ".cuh"):
         yield from check_header(path, text)
 

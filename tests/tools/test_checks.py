@@ -123,6 +123,20 @@ def test_text_of_other_processes_reaches_a_terminal_through_one_place(tmp_path, 
     assert found == [] if word is None else len(found) == 1 and word in found[0]
 
 
+@pytest.mark.parametrize("code, is_found", [
+    ('absl::StrCat("cache ", cache->name, ": ", expired,\n             " sessions closed");', True),
+    ('absl::StrCat(count_.of(tenant.value()), " streams are open");', True),
+    ('absl::StrCat(*blocks, " blocks are out of quarantine");', True),
+    ('absl::StrCat(Counted(expired, "session"), " closed");', False),
+    ('absl::StrCat(kMaxTenants, " tenants are possible");', False),
+    ('absl::StrCat(tiers.size(), " tiers; at most ", kMaxTiers);', False),
+])
+def test_a_count_in_a_message_of_the_daemon_has_a_singular(tmp_path, code, is_found):
+    files = plant(tmp_path, {"server/README.md": "Words\n", "server/a.cc": f"{code}\n"})
+    found = style.violations(tmp_path, files)
+    assert (len(found) == 1 and "has no plural" in found[0]) if is_found else found == []
+
+
 def test_a_check_that_sees_no_files_fails(tmp_path):
     assert tree.report("nothing", tree.project_files(tmp_path), []) == 1
 
