@@ -23,7 +23,7 @@ compiler_packages=(g++ cmake ninja-build ccache mold)                          #
 service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libc-ares-dev
                   prometheus-cpp-dev libyaml-cpp-dev
                   libsystemd-dev libzmq3-dev cppzmq-dev
-                  libmsgpack-cxx-dev)                                       # gRPC, metrics over HTTP, configuration, sd_notify, vLLM's events
+                  libmsgpack-cxx-dev zlib1g-dev)                            # gRPC, metrics over HTTP, configuration, sd_notify, vLLM's events
 core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev
                libcli11-dev liburing-dev)                                   # containers, block hash, SHA-256 and TLS, checkpoints, flags, disk I/O
 engine_packages=(libdnnl-dev libicu-dev python3-pip)                        # matrix products on the CPU, text; XGrammar is only on PyPI

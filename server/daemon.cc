@@ -33,6 +33,7 @@
 #include "server/config/tenant_options.h"
 #include "server/generate/engine_service.h"
 #include "server/heartbeat.h"
+#include "server/http/gzip.h"
 #include "server/http/health.h"
 #include "server/http/http_fence.h"
 #include "server/http/http_server.h"
@@ -444,9 +445,9 @@ absl::Status Daemon::ListenHttp() {
   HttpServer::Routes& routes = handlers.routes;
   routes["/"] = [](const HttpRequest&) { return StatusPage(); };
   // The metrics can name tenants.
-  routes["/metrics"] = http_fence_->Fenced([this](const HttpRequest&) {
-    return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                        .body = metrics_->Text()};
+  routes["/metrics"] = http_fence_->Fenced([this](const HttpRequest& request) {
+    return Compressed(request, {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                                .body = metrics_->Text()});
   });
   status_api_->AddRoutes(&routes);
   openai_->AddRoutes(&routes, &handlers.posts);

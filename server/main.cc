@@ -105,7 +105,7 @@ int Run(Config config) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app{"pagodad: the Pagoda KV cache daemon"};
+  CLI::App app{"The Pagoda KV cache daemon.", "pagodad"};
   std::string config_file;
   std::string model_dir;
   std::string memory;

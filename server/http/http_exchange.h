@@ -20,6 +20,7 @@ struct HttpRequest {
   std::string host;                          // The header Host, with its port.
   std::optional<std::string> origin;         // The header Origin, which a browser's page sends.
   std::optional<std::string> authorization;  // The header Authorization.
+  std::string accept_encoding;               // The header Accept-Encoding, or "".
   std::string proxy_header;                  // The name of a header that only proxies add, or "".
 };
 

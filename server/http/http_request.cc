@@ -117,6 +117,12 @@ absl::Status ReadHeader(absl::string_view line, Headers& headers, HttpHead& head
   if (IsOfProxy(name) && head.request.proxy_header.empty()) {
     head.request.proxy_header = std::string(name);
   }
+  // A list: several headers are one with commas between.
+  if (absl::EqualsIgnoreCase(name, "Accept-Encoding")) {
+    absl::StrAppend(&head.request.accept_encoding, head.request.accept_encoding.empty() ? "" : ",",
+                    value);
+    return absl::OkStatus();
+  }
   std::optional<std::string>* const known = headers.Find(name);
   if (known == nullptr) return absl::OkStatus();
   if (known->has_value()) return Bad(absl::StrCat("the header ", name, " comes twice"));

@@ -40,6 +40,7 @@ LIBRARIES = {
     "msgpack": {"server", "tests"},
     "CLI/": EDGE,
     "systemd/": EDGE,
+    "zlib.h": {"server", "tests"},
     "nlohmann/": EDGE | {"engine"},
     "oneapi/": {"engine", "tests"},
     "unicode/": {"engine", "tests"},

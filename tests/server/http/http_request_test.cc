@@ -32,6 +32,10 @@ TEST(ParseHeadTest, ReadsTheLineAndTheHeaders) {
   EXPECT_FALSE(head.is_chunked || head.is_http_1_0);
   EXPECT_TRUE(HeadWith("", "GET / HTTP/1.0")->is_http_1_0);
   EXPECT_TRUE(HeadWith("Transfer-Encoding: Chunked\r\n")->is_chunked);
+  // A list may come in several headers.
+  EXPECT_EQ(
+      HeadWith("Accept-Encoding: br\r\naccept-encoding: gzip;q=0\r\n")->request.accept_encoding,
+      " br, gzip;q=0");
 }
 
 // A client sent it behind the body of the request before.

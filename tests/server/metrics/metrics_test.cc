@@ -18,7 +18,9 @@ namespace pagoda::server {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 Config HttpConfig() {
@@ -28,7 +30,8 @@ Config HttpConfig() {
 }
 
 // The whole answer to one request, including its headers.
-std::string Ask(const std::string& endpoint, const std::string& request_line) {
+std::string Ask(const std::string& endpoint, const std::string& request_line,
+                const std::string& headers = "") {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port =
@@ -39,7 +42,8 @@ std::string Ask(const std::string& endpoint, const std::string& request_line) {
     close(fd);
     return "no connection";
   }
-  const std::string request = absl::StrCat(request_line, " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const std::string request =
+      absl::StrCat(request_line, " HTTP/1.1\r\nHost: localhost\r\n", headers, "\r\n");
   EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
   std::string answer;
   char buffer[4096];
@@ -134,6 +138,20 @@ TEST_F(MetricsTest, FollowWhatHappens) {
        }) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", line)));
   }
+}
+
+TEST_F(MetricsTest, AClientThatTakesGzipGetsIt) {
+  const std::string endpoint = daemon().http_endpoint();
+  const std::string packed = Ask(endpoint, "GET /metrics", "Accept-Encoding: gzip\r\n");
+  EXPECT_THAT(packed, AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("\r\nContent-Encoding: gzip\r\n"),
+                            HasSubstr("\r\nVary: Accept-Encoding\r\n"),
+                            HasSubstr("\r\n\r\n\x1f\x8b"), Not(HasSubstr("pagoda_build_info"))));
+  const std::string plain = Get("/metrics");
+  EXPECT_THAT(plain, AllOf(HasSubstr("\r\nVary: Accept-Encoding\r\n"),
+                           Not(HasSubstr("Content-Encoding")), HasSubstr("pagoda_build_info")));
+  EXPECT_LT(packed.size() * 4, plain.size());
+  EXPECT_THAT(Ask(endpoint, "HEAD /metrics", "Accept-Encoding: gzip\r\n"),
+              AllOf(HasSubstr("\r\nContent-Encoding: gzip\r\n"), EndsWith("\r\n\r\n")));
 }
 
 TEST_F(MetricsTest, FailedCallsAreCountedByTheirCode) {
