@@ -83,24 +83,43 @@ TEST(ReplayLadderTest, ADiskIsWrittenWhenRequestsEndAndReadBeforeTheyStart) {
       << "a disk needs memory above it";
 }
 
-// 1 falls from the first tier straight to its copy on disk when 3 comes. The second tier gets the
-// blocks that are on their way to the disk, and 1 when it is fetched. 3 stays in the first tier.
+// 3 moves 1 down to the second tier. 4 moves 2 down, for which 1 falls to its copy on disk. The
+// fetch of 1 lets 2 fall. Then 1 is onboarded, and swaps with 3. 4 stays in the first tier. The
+// second tier is also written and read for each of the four backups.
 TEST(ReplayLadderTest, ADiskIsReadIntoTheTierAboveIt) {
-  const ReplayReport report = ReplayDisk(OneBlockEach({1, 2, 3, 1, 3}), {2, 1, 4});
+  const ReplayReport report = ReplayDisk(OneBlockEach({1, 2, 3, 4, 1, 4}), {2, 1, 4});
   {
     SCOPED_TRACE("first");
-    ExpectTier(report.tiers[0], {.hit_blocks = 1, .written = 1, .read = 3, .free_evictions = 2});
+    ExpectTier(report.tiers[0], {.hit_blocks = 1, .written = 1, .read = 4 + 3});
   }
   {
     SCOPED_TRACE("second");
-    ExpectTier(report.tiers[1], {.written = 4, .read = 4});
+    ExpectTier(report.tiers[1], {.written = 4 + 4, .read = 4 + 1, .free_evictions = 2});
   }
   {
     SCOPED_TRACE("disk");
-    ExpectTier(report.tiers[2], {.hit_blocks = 1, .written = 3, .read = 1});
+    ExpectTier(report.tiers[2], {.hit_blocks = 1, .written = 4, .read = 1});
   }
   EXPECT_EQ(report.blocks_hit, 2u);
   EXPECT_EQ(report.lower_blocks_hit, 1u);
+}
+
+// 3 moves 1 down to the second tier. There it hits, and swaps with 2. So nothing is read from the
+// disk.
+TEST(ReplayLadderTest, ABlockInTheTierAboveADiskIsNotReadFromTheDisk) {
+  const ReplayReport report = ReplayDisk(OneBlockEach({1, 2, 3, 1, 3}), {2, 1, 4});
+  {
+    SCOPED_TRACE("first");
+    ExpectTier(report.tiers[0], {.hit_blocks = 1, .written = 1, .read = 3 + 2});
+  }
+  {
+    SCOPED_TRACE("second");
+    ExpectTier(report.tiers[1], {.hit_blocks = 1, .written = 3 + 2, .read = 3 + 1});
+  }
+  {
+    SCOPED_TRACE("disk");
+    ExpectTier(report.tiers[2], {.written = 3});
+  }
 }
 
 // A memory of three blocks takes one block from the disk at once. First 5 evicts 1, and 4 has
@@ -133,10 +152,12 @@ TEST(ReplayLadderTest, AFetchDisplacesNoBlockOfItsOwnPrompt) {
   EXPECT_EQ(report.blocks_hit, 2u);
 }
 
-// The second tier has room for 1 alone. So 2 is computed again.
+// 4 moves 2 down, 5 moves 1 down, and 6 moves 3 down. Each of them displaces the one before it from
+// the second tier. So 1 and 2 are on disk alone. The second tier has room for 1, and keeps it. So 2
+// is computed again.
 TEST(ReplayLadderTest, APromptIsFetchedAsFarAsTheTierAboveTheDiskHoldsIt) {
   const ReplayReport report =
-      ReplayDisk({{0, {1, 2}}, {1, {3}}, {2, {4}}, {3, {5}}, {4, {1, 2}}}, {3, 1, 9});
+      ReplayDisk({{0, {1, 2}}, {1, {3}}, {2, {4}}, {3, {5}}, {4, {6}}, {5, {1, 2}}}, {3, 1, 9});
   EXPECT_EQ(report.blocks_hit, 1u);
   EXPECT_EQ(report.tiers[2].hit_tokens, kBlock);
   EXPECT_EQ(report.tiers[2].blocks_read, 1u);
@@ -184,22 +205,24 @@ TEST(ReplayLadderTest, ABlockWithACopyBelowIsEvictedForNothing) {
   }
 }
 
-// As before, but the copy is two tiers below. 1 is onboarded from the third tier, which has space
-// to keep the copy. It is offloaded to that copy, past the second tier.
-TEST(ReplayLadderTest, ACopyTwoTiersBelowIsACopyBelow) {
-  const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 3, 4, 1, 5, 6}), {2, 1, 9});
+// As before, but the copy is two tiers below. After 1 to 4 the tiers hold 3 4 | 2 | 1. The third
+// tier has space to keep its copy of 1 when 1 is onboarded. 3, 4, 1 and 5 then move to the second
+// tier step by step: the copy farther below lets no block pass it. When 5 displaces 1 there, 1
+// falls to the copy.
+TEST(ReplayLadderTest, ABlockPassesNoTierOnItsWayToACopyFartherBelow) {
+  const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 3, 4, 1, 5, 6, 7}), {2, 1, 9});
   ASSERT_EQ(report.tiers.size(), 3u);
   {
     SCOPED_TRACE("first");
-    ExpectTier(report.tiers[0], {.written = 1, .read = 4, .free_evictions = 1});
+    ExpectTier(report.tiers[0], {.written = 1, .read = 6});
   }
   {
     SCOPED_TRACE("second");
-    ExpectTier(report.tiers[1], {.written = 4, .read = 3});
+    ExpectTier(report.tiers[1], {.written = 6, .read = 4, .free_evictions = 1});
   }
   {
     SCOPED_TRACE("third");
-    ExpectTier(report.tiers[2], {.hit_blocks = 1, .written = 3, .read = 1});
+    ExpectTier(report.tiers[2], {.hit_blocks = 1, .written = 4, .read = 1});
   }
 }
 
@@ -341,12 +364,32 @@ TEST(ReplayLadderTest, ADiskHitsAtMostWhatMemoryOfItsSizeHits) {
   const auto trace = ReadTrace(CHAT_TRACE);
   ASSERT_TRUE(trace.ok()) << trace.status();
   for (const std::vector<uint32_t>& ladder : std::vector<std::vector<uint32_t>>{
-           {100, 100}, {100, 300}, {100, 400}, {70, 30, 300}, {70, 130, 100}, {70, 130, 300}}) {
+           {100, 100}, {100, 300}, {100, 400}, {70, 30, 300}, {70, 130, 250}, {70, 130, 300}}) {
     SCOPED_TRACE(testing::Message() << ladder.size() << " tiers, last " << ladder.back());
     const ReplayReport disk = ReplayDisk(trace->requests, ladder);
     EXPECT_EQ(disk.skipped_requests, 0u);
     EXPECT_GT(disk.tiers.back().hit_tokens, 0u);
     EXPECT_LT(disk.blocks_hit, ReplayLadder(trace->requests, ladder).blocks_hit);
+  }
+}
+
+// A block that memory tiers hold is not read from the disk, however small the disk is.
+TEST(ReplayLadderTest, ADiskTakesNoHitsFromTheTiersAboveIt) {
+  const auto trace = ReadTrace(CHAT_TRACE);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  for (const std::vector<uint32_t>& ladder :
+       std::vector<std::vector<uint32_t>>{{100, 50},
+                                          {100, 400},
+                                          {70, 30, 300},
+                                          {70, 130, 100},
+                                          {70, 130, 900},
+                                          {70, 30, 50, 400}}) {
+    SCOPED_TRACE(testing::Message() << ladder.size() << " tiers, last " << ladder.back());
+    const ReplayReport disk = ReplayDisk(trace->requests, ladder);
+    const ReplayReport memory = ReplayLadder(trace->requests, {ladder.begin(), ladder.end() - 1});
+    for (size_t t = 0; t < memory.tiers.size(); ++t) {
+      EXPECT_EQ(disk.tiers[t].hit_tokens, memory.tiers[t].hit_tokens) << t;
+    }
   }
 }
 
