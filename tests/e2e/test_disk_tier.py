@@ -54,6 +54,9 @@ class DiskDaemon(Daemon):
         (found,) = re.findall(rf"^{re.escape(sample)} (\S+)$", self.metrics(), re.M)
         return float(found)
 
+    def retired_slots(self):
+        return self.metric('pagoda_disk_retired_slots{window="full"}')
+
     def wait_until_written(self, blocks):
         self.wait_until(lambda daemon: daemon.window()["totals"]["written_blocks"] >= blocks)
         self.wait_until_quiet()
@@ -286,6 +289,9 @@ def test_the_loss_of_a_file_is_seen_while_nothing_is_asked_of_it(start_disk, har
     daemon.wait_until(lambda daemon: "is off until the next start" in daemon.log.read_text())
     assert daemon.metric('pagoda_disk_mode{window="full",mode="off"}') == 1
     assert engine.run(PROMPTS[1] + [7]) == 12, "blocks in memory are served"
+    # The new block with the 7 was to go to the disk. It stays in memory.
+    daemon.wait_until(lambda daemon: daemon.retired_slots() == 1)
+    assert engine.cached(PROMPTS[1] + [7]) == (13, 13)
 
 
 def stopped_after_a_fill(daemon):
