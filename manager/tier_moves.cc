@@ -65,7 +65,11 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
         return Offloaded::kMoved;
       }
       // A copy that cannot be charged cannot take the block.
-      IsOnDisk(tier) ? DropOnDisk(op, victim) : DropDuplicate(victim, lower);
+      if (IsOnDisk(tier)) {
+        DropOnDisk(op, victim);
+      } else {
+        DropDuplicate(victim, lower);
+      }
     } else if (!IsOnDisk(tier)) {
       const auto wants = [&] { return why == Why::kAsked || Wants(tier, victim); };
       if (wants() && (why == Why::kAsked || !IsWorthLess(op, victim, tier))) {
