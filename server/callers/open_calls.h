@@ -45,7 +45,7 @@ class OpenCalls {
     const uint64_t of_kind = counts_[static_cast<size_t>(kind)].load(std::memory_order_relaxed);
     if (kind != CallKind::kOther && of_kind <= kKeptPlaces) return absl::OkStatus();
     return MakeError(Reason::kTooManyCalls,
-                     absl::StrCat("more than ", max_calls, " calls and streams are open"));
+                     absl::StrCat("the limit of open calls and streams is ", max_calls));
   }
 
  private:
