@@ -38,6 +38,9 @@ shared_tokens=288
 fetch_base=2s fetch_bound=2.029  # Seconds for a prompt of 289 tokens: base + 0.289 * 100 ms.
 slow_machine=2      # Seconds that a busy machine may need on top.
 patience=30         # Seconds to wait for anything.
+# Milliseconds until a Redis node gives up another one. A node also forgets one that is slow to greet
+# it, and then `redis-cli --cluster create` would wait for ever. So at first it is long.
+node_timeout=15000
 
 folder=             # The temporary folder.
 redis_pids=() redis_ports=() daemon_pids=() peer_ports=() load_pid=
@@ -122,14 +125,17 @@ free_ports() {
   done
 }
 
-redis() { redis-cli -h 127.0.0.1 -p "$1" "${@:2}" 2>/dev/null; }
+# A command that hangs fails after the time.
+limited() { timeout --foreground "$@"; }
+
+redis() { limited 5 redis-cli -h 127.0.0.1 -p "$1" "${@:2}" 2>/dev/null; }
 
 # start_redis INDEX PORT: gives 1 if the server ended at its start.
 start_redis() {
   local deadline=$((SECONDS + patience)) home=$folder/redis-$1
   mkdir -p "$home"
   start_program "$folder/redis-$1.log" redis-server --bind 127.0.0.1 --port "$2" --dir "$home" \
-    --cluster-enabled yes --cluster-port $(($2 + 1)) --cluster-node-timeout 1000 --cluster-replica-validity-factor 0 \
+    --cluster-enabled yes --cluster-port $(($2 + 1)) --cluster-node-timeout $node_timeout --cluster-replica-validity-factor 0 \
     --repl-diskless-sync-delay 0 --save '' --appendonly no --maxmemory 256mb --maxmemory-policy allkeys-lru
   redis_pids[$1]=$started redis_ports[$1]=$2
   until [ "$(redis "$2" ping)" = PONG ] && grep -q 'Ready to accept connections' "$folder/redis-$1.log"; do
@@ -170,9 +176,14 @@ create_cluster() {
   local i addresses=()
   for ((i = 1; i <= redis_nodes; ++i)); do addresses+=("127.0.0.1:${redis_ports[i]}"); done
   print_command redis-cli --cluster create "${addresses[@]}" --cluster-replicas 1 --cluster-yes
-  redis-cli --cluster create "${addresses[@]}" --cluster-replicas 1 --cluster-yes >"$folder/create.log" 2>&1 ||
-    failed "redis-cli could not create the cluster."
+  limited $patience redis-cli --cluster create "${addresses[@]}" --cluster-replicas 1 --cluster-yes >"$folder/create.log" 2>&1 ||
+    failed "redis-cli could not create the cluster in $patience s." "create.log: $(tail -n 1 "$folder/create.log")"
   await_cluster
+  node_timeout=1000
+  for ((i = 1; i <= redis_nodes; ++i)); do
+    [ "$(redis "${redis_ports[i]}" config set cluster-node-timeout $node_timeout)" = OK ] ||
+      failed "Redis node $i does not take its cluster-node-timeout."
+  done
   redis "${redis_ports[1]}" cluster nodes | sort -k 3,3 -k 2,2 | awk '{ sub(/@.*/, "", $2); sub(/myself,/, "", $3); print "    " $2 "  " ($3 == "master" ? "primary, slots " $9 : "replica") }'
 }
 
@@ -232,7 +243,7 @@ print_command() { printf '  $ %s\n' "$*"; }
 json() { sed -n "s/.*\"$1\":\(\[[^]]*\]\|\"[^\"]*\"\|[^,}]*\).*/\1/p" <<<"$answered" | tr -d '"'; }
 
 # All printed commands work in the temporary folder.
-pagodactl() { (cd "$folder" && "$bin/pagodactl" "$@"); }
+pagodactl() { (cd "$folder" && limited $((2 * patience)) "$bin/pagodactl" "$@"); }
 
 # run_quietly ARGUMENT...: pagodactl, with its JSON in $answered.
 run_quietly() {
@@ -254,7 +265,7 @@ ask() {
 }
 
 # The keys in the store.
-count_keys() { redis-cli --cluster info "127.0.0.1:$1" 2>/dev/null | sed -n 's/.*\[OK\] \([0-9]*\) keys.*/\1/p'; }
+count_keys() { limited 5 redis-cli --cluster info "127.0.0.1:$1" 2>/dev/null | sed -n 's/.*\[OK\] \([0-9]*\) keys.*/\1/p'; }
 
 # await_keys PORT COUNT: the daemon writes in the background.
 await_keys() {
@@ -357,6 +368,18 @@ check_load() {
   kill -0 "$load_pid" 2>/dev/null || { load_pid=; failed "A request failed while a Redis node was away."; }
 }
 
+# await_requests COUNT: until the daemons have answered so many.
+await_requests() {
+  local deadline=$((SECONDS + 2 * patience)) count=0
+  until [ "$count" -ge "$1" ]; do
+    check_load
+    [ $SECONDS -lt $deadline ] || failed "The daemons have answered $count requests of $1 after $((2 * patience)) s."
+    sleep 0.05
+    count=$(cat "$folder/requests" 2>/dev/null) || true
+    count=${count:-0}
+  done
+}
+
 kill_a_primary() {
   title "d. While all daemons answer prompts, one Redis primary is killed:"
   local id replica i deadline=$((SECONDS + patience)) killed=$SECONDS
@@ -365,7 +388,7 @@ kill_a_primary() {
   [ -n "$replica" ] || failed "The primary on port ${redis_ports[1]} has no replica."
   prompts_without_end &
   load_pid=$!
-  until [ -s "$folder/requests" ]; do check_load; sleep 0.05; done
+  await_requests 1
   print_command kill -9 "${redis_pids[1]}"
   end_program "${redis_pids[1]}" KILL || true
   unset 'redis_pids[1]'
@@ -376,8 +399,7 @@ kill_a_primary() {
   done
   say "    The replica on port $replica is the primary now, after about $((SECONDS - killed)) s."
   # The daemons also answer after the failover.
-  i=$(cat "$folder/requests")
-  until [ "$(cat "$folder/requests")" -ge $((i + 6)) ]; do check_load; sleep 0.05; done
+  await_requests $(($(cat "$folder/requests") + 6))
   touch "$folder/stop"
   wait "$load_pid" || { load_pid=; failed "A request failed while a Redis node was away."; }
   load_pid=

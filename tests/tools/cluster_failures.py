@@ -15,12 +15,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import tree
 
 SKIPPED = 77
 SECONDS = 60
+# The longest that a run may take. cluster_once takes half a minute on a machine without other load.
+RUN_SECONDS = 120
 SCRIPT = tree.ROOT / "deploy" / "cluster.sh"
 # What the script prints before it starts something, and so the moments to end it.
 STAGES = ("A Redis Cluster", "Three daemons", "a. ", "c. ", "  $ kill -9 ", "f. ")
@@ -39,6 +42,15 @@ class Run:
                                         env=environment, start_new_session=True,
                                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         self.printed = ""
+        self.watchdog = threading.Timer(RUN_SECONDS, self._give_up)
+        self.watchdog.daemon = True
+        self.watchdog.start()
+
+    def _give_up(self):
+        """Ends whoever waits for the script's output. Its servers end with it."""
+        print(f"the script and its commands are killed: they have run for {RUN_SECONDS} s. They printed:\n{self.printed}", flush=True)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def read_until(self, text):
         while text not in self.printed:
@@ -49,7 +61,13 @@ class Run:
 
     def end(self):
         """Waits for the end. Returns the exit status."""
-        self.printed += self.process.communicate(timeout=SECONDS)[0]
+        try:
+            self.printed += self.process.communicate(timeout=SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            self._give_up()
+            raise AssertionError(f"the script has not ended in {SECONDS} s:\n{self.printed}") from None
+        finally:
+            self.watchdog.cancel()
         return self.process.returncode
 
     def interrupt(self, number=signal.SIGINT):
@@ -69,7 +87,7 @@ class Run:
 
     def left(self):
         """What must not be left."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + SECONDS
         while processes := self.processes("redis-server") + self.processes("pagodad"):
             if time.monotonic() > deadline:
                 break
