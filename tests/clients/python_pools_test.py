@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import types
 
 import numpy as np
@@ -56,6 +57,7 @@ class MapSocketOfTheTest:
         self.path = str(path)
         self.pools = pools
         self.requests = []
+        self.ended = 0  # Connections of which nothing is open any more.
         self.memories = []
         for pool in pools:
             memory = os.memfd_create("pool")
@@ -73,20 +75,32 @@ class MapSocketOfTheTest:
             except OSError:
                 return
             with connection:
-                request = v1.MapPoolsRequest.FromString(connection.recv(1 << 16))
-                self.requests.append(request)
-                session = {"session_id": request.session.session_id, "token": request.session.token, "token_high": request.session.token_high}
-                if session != SESSION:
-                    response = v1.MapPoolsResponse()
-                    response.error.code, response.error.message = 5, "no such session"
-                    connection.send(response.SerializeToString())
-                    continue
-                response = v1.MapPoolsResponse(pools=self.pools)
-                mode = os.O_RDONLY if request.access == READ else os.O_RDWR
-                opened = [os.open(f"/proc/self/fd/{memory}", mode) for memory in self.memories]
-                socket.send_fds(connection, [response.SerializeToString()], opened)
-                for descriptor in opened:
-                    os.close(descriptor)
+                self._answer(connection)
+            self.ended += 1
+
+    def _answer(self, connection):
+        request = v1.MapPoolsRequest.FromString(connection.recv(1 << 16))
+        self.requests.append(request)
+        session = {"session_id": request.session.session_id, "token": request.session.token, "token_high": request.session.token_high}
+        if session != SESSION:
+            response = v1.MapPoolsResponse()
+            response.error.code, response.error.message = 5, "no such session"
+            connection.send(response.SerializeToString())
+            return
+        response = v1.MapPoolsResponse(pools=self.pools)
+        mode = os.O_RDONLY if request.access == READ else os.O_RDWR
+        opened = [os.open(f"/proc/self/fd/{memory}", mode) for memory in self.memories]
+        socket.send_fds(connection, [response.SerializeToString()], opened)
+        for descriptor in opened:
+            os.close(descriptor)
+
+    def open_files(self):
+        """The open files of this process, when the connections to the socket have ended."""
+        deadline = time.monotonic() + 60
+        while self.ended < len(self.requests):
+            assert time.monotonic() < deadline, f"{self.ended} of {len(self.requests)} connections have ended"
+            time.sleep(0.001)
+        return len(os.listdir("/proc/self/fd"))
 
     def ref(self, **other):
         told = SESSION | other
@@ -341,9 +355,9 @@ def test_a_device_array_gives_its_memory_back(driver, serve):
             return sum("fake-cuda-memory" in line for line in maps)
 
     before = mapped()
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = served.open_files()
     pool = pagoda.map_pools(served.ref())[0]
     pool.device_array
-    assert len(os.listdir("/proc/self/fd")) > open_before
+    assert served.open_files() > open_before
     del pool
-    assert mapped() == before and len(os.listdir("/proc/self/fd")) == open_before
+    assert mapped() == before and served.open_files() == open_before

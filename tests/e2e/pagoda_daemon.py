@@ -18,7 +18,7 @@ START_SECONDS = 60
 CALL_SECONDS = 20
 # A daemon that waits for nothing ends within this time. It is below drain_timeout, so a test
 # notices a drain that waits without need.
-QUIET_STOP_SECONDS = 5
+QUIET_STOP_SECONDS = 15
 DRAIN_TIMEOUT = "20s"
 READY = re.compile(r"pagodad is ready: gRPC on \S+(?: and ([^\s,]+))?(?:, HTTP on ([^\s,]+))?(?:, probes on (\S+))?\n")
 # The daemon runs on this machine: no proxy is used.

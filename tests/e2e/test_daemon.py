@@ -12,7 +12,7 @@ import grpc
 import pytest
 import yaml
 from pagoda_client import Client
-from pagoda_daemon import PAGODAD, Daemon
+from pagoda_daemon import CALL_SECONDS, Daemon, PAGODAD
 from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
 
 README = pathlib.Path(__file__).parents[2] / "server" / "README.md"
@@ -157,7 +157,7 @@ def test_both_addresses_serve_the_same_cache(daemon):
 # for serving and 2 for not serving.
 def health(channel, service):
     check = channel.unary_unary("/grpc.health.v1.Health/Check")
-    return check(b"\x0a" + bytes([len(service)]) + service.encode(), timeout=5)
+    return check(b"\x0a" + bytes([len(service)]) + service.encode(), timeout=CALL_SECONDS)
 
 
 def time_slice(thread):
@@ -187,11 +187,11 @@ def test_health_is_serving_for_the_daemon_and_each_service(daemon):
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
 def test_reflection_lists_the_services_and_describes_each(daemon, version):
     reflect = daemon.channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
-    (answer,) = reflect(iter([b"\x3a\x01*"]), timeout=5)
+    (answer,) = reflect(iter([b"\x3a\x01*"]), timeout=CALL_SECONDS)
     for service in [*SERVICES, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]:
         assert service.encode() in answer
         # {4: the name of a symbol}. The answer has its file's descriptor; an error has none.
-        (described,) = reflect(iter([b"\x22" + bytes([len(service)]) + service.encode()]), timeout=5)
+        (described,) = reflect(iter([b"\x22" + bytes([len(service)]) + service.encode()]), timeout=CALL_SECONDS)
         assert b".proto" in described and b"no symbol" not in described, service
 
 

@@ -5,6 +5,7 @@ import contextlib
 import grpc
 import pytest
 from pagoda_client import Client, OperationError, call_status, reason_of
+from pagoda_daemon import CALL_SECONDS
 from pagoda.v1 import admin_pb2, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
 from pagoda.v1 import types_pb2
 
@@ -182,9 +183,9 @@ def test_sessions_are_proved_by_their_token(daemon, client):
         client.allocate(1)
     client.session = types_pb2.SessionRef(session_id=right.session_id, token=right.token, token_high=right.token_high ^ 1)
     with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"), calls():
-        list(client.stub.Session(iter([cache_pb2.SessionRequest(session=client.session)]), timeout=5))
+        list(client.stub.Session(iter([cache_pb2.SessionRequest(session=client.session)]), timeout=CALL_SECONDS))
     with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"), calls():
-        client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=client.session), timeout=5)
+        client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=client.session), timeout=CALL_SECONDS)
     client.session = right
 
 
@@ -242,10 +243,10 @@ def test_every_call_refuses_an_unknown_field(daemon, client):
     engine = engine_pb2_grpc.EngineServiceStub(daemon.channel)
     batch = with_unknown_field(cache_pb2.Batch())
     before = state(daemon)
-    for call in (lambda: client.stub.OpenSession(with_unknown_field(cache_pb2.OpenSessionRequest()), timeout=5),
-                 lambda: client.stub.Execute(cache_pb2.ExecuteRequest(session=client.session, batch=batch), timeout=5),
-                 lambda: list(events.Watch(with_unknown_field(events_pb2.WatchRequest()), timeout=5)),
-                 lambda: list(engine.Generate(with_unknown_field(engine_pb2.GenerateRequest()), timeout=5))):
+    for call in (lambda: client.stub.OpenSession(with_unknown_field(cache_pb2.OpenSessionRequest()), timeout=CALL_SECONDS),
+                 lambda: client.stub.Execute(cache_pb2.ExecuteRequest(session=client.session, batch=batch), timeout=CALL_SECONDS),
+                 lambda: list(events.Watch(with_unknown_field(events_pb2.WatchRequest()), timeout=CALL_SECONDS)),
+                 lambda: list(engine.Generate(with_unknown_field(engine_pb2.GenerateRequest()), timeout=CALL_SECONDS))):
         with pytest.raises(grpc.RpcError) as failure:
             call()
         check_not_served(call_status(failure.value))
@@ -253,15 +254,15 @@ def test_every_call_refuses_an_unknown_field(daemon, client):
 
 
 def test_resetting_an_empty_cache_removes_nothing(daemon):
-    assert daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=5).removed_blocks == 0
+    assert daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=CALL_SECONDS).removed_blocks == 0
 
 
 def test_unknown_methods_do_not_disturb_the_daemon(daemon):
     call = daemon.channel.unary_unary("/pagoda.v1.CacheService/Missing")
     with pytest.raises(grpc.RpcError) as failure:
-        call(b"\xff\xff garbage", timeout=5)
+        call(b"\xff\xff garbage", timeout=CALL_SECONDS)
     assert failure.value.code() == grpc.StatusCode.UNIMPLEMENTED
     execute = daemon.channel.unary_unary("/pagoda.v1.CacheService/Execute")
     with pytest.raises(grpc.RpcError):
-        execute(b"\xff\xff garbage", timeout=5)
+        execute(b"\xff\xff garbage", timeout=CALL_SECONDS)
     assert daemon.primary().free_blocks == CAPACITY

@@ -5,6 +5,7 @@ import random
 import grpc
 import pytest
 from pagoda_client import Client, call_status, error_info
+from pagoda_daemon import CALL_SECONDS
 from pagoda.v1 import admin_pb2, cache_pb2, events_pb2, events_pb2_grpc, types_pb2
 from shadow_tree import ShadowTree
 
@@ -212,7 +213,7 @@ def test_a_reset_removes_the_whole_window_at_once(daemon):
         client.cache(1, range(20))
         client.add(2, range(9))
         assert client.match(range(20)).matched_tokens == 19, "all but the last token"
-        reset = daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=5)
+        reset = daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=CALL_SECONDS)
         assert reset.removed_blocks == 5
         assert client.match(range(20)).matched_tokens == 0
         assert client.describe(2).token_count == 9

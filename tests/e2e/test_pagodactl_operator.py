@@ -9,6 +9,7 @@ import time
 import pool_view
 import pytest
 from pagoda_client import Client, OperationError, authorized
+from pagoda_daemon import QUIET_STOP_SECONDS
 from pagodactl import command, run, run_json, run_ok
 
 OPERATOR = "token-of-the-operator-0123456789"
@@ -194,7 +195,7 @@ def test_a_drain_is_begun_and_waited_for(daemon):
     begin = time.monotonic()
     drained = run_json(daemon, "drain", "--wait")
     assert drained["ended"] and drained["elapsed_seconds"] <= time.monotonic() - begin
-    assert daemon.wait(5) == 0
+    assert daemon.wait(QUIET_STOP_SECONDS) == 0
     assert "an operator asked for a drain" in daemon.log.read_text()
     assert run(daemon, "sessions").returncode == 3
 
@@ -202,4 +203,4 @@ def test_a_drain_is_begun_and_waited_for(daemon):
 def test_a_drain_is_begun_at_once(daemon):
     begun = run_json(daemon, "drain")
     assert begun == {"draining": True, "ended": False}
-    assert daemon.wait(5) == 0
+    assert daemon.wait(QUIET_STOP_SECONDS) == 0

@@ -39,7 +39,7 @@ def engines(daemon):
 
     def make(**options):
         made.append(ToyEngine(daemon.endpoint, **options))
-        assert made[-1].link.wait(10)
+        assert made[-1].link.wait(60)
         return made[-1]
 
     yield make
@@ -282,7 +282,7 @@ def over_a_disk(tmp_path):
     daemon = CachesDaemon(tmp_path, memory={"disk": {"path": str(tmp_path / "disk"), "size": "16MiB"}}, server={"http_address": "127.0.0.1:0"})
     try:
         engine = ToyEngine(daemon.start().endpoint, host="8KiB", disk="8MiB")
-        assert engine.link.wait(10)
+        assert engine.link.wait(60)
         yield daemon, engine
         engine.close()
         daemon.wait_until(lambda daemon: daemon.caches()["toy"].sessions == 0)
@@ -340,7 +340,7 @@ def test_the_daemon_is_killed(tmp_path, moment):
     cache = f"killed-{os.getpid()}"  # Only this test makes files of that name.
     daemon = CachesDaemon(tmp_path, memory={"warm_restart": True}).start()
     engine = ToyEngine(daemon.endpoint, host="2MiB", cache=cache)
-    assert engine.link.wait(10)
+    assert engine.link.wait(60)
     asked = prompts(random.Random(5), 8)
     try:
         if moment == "before a load":
@@ -356,11 +356,11 @@ def test_the_daemon_is_killed(tmp_path, moment):
         if moment == "before a load":
             assert engine.failed_loads == len(asked), "loads that were not confirmed are computed"
         daemon.start()
-        assert engine.link.wait(10)
+        assert engine.link.wait(60)
         engine.run(asked)
         # Until the dead daemon's session is closed, all slots without content are quarantined. What
         # fits then depends on the order of the calls.
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (tier := daemon.caches()[cache].tiers[0]).used_blocks > tier.capacity_blocks // 2:
             assert time.monotonic() < deadline, tier
             time.sleep(0.02)
@@ -371,7 +371,7 @@ def test_the_daemon_is_killed(tmp_path, moment):
         # again.
         capacity = daemon.caches()[cache].tiers[0].capacity_blocks
         fresh = prompts(random.Random(50), 40)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while engine.run(fresh) != [(len(prompt) - 1) // 4 * 4 for prompt in fresh]:
             assert time.monotonic() < deadline, daemon.caches()
         assert capacity > 2 * sum(len(prompt) // 4 for prompt in fresh)
@@ -385,7 +385,7 @@ def test_the_daemon_is_killed(tmp_path, moment):
 
 
 def test_a_daemon_that_is_stopped_costs_one_time_out(daemon, engines):
-    timeout = 0.5
+    timeout = 1.0
     engine = engines(host="2MiB", timeout=timeout)
     asked = prompts(random.Random(6), 8)
     started = time.monotonic()
@@ -397,11 +397,11 @@ def test_a_daemon_that_is_stopped_costs_one_time_out(daemon, engines):
         started = time.monotonic()
         assert engine.run(asked, generate=5) == [0] * len(asked)
         # One call of the scheduler and one of a worker time out, not one in each step.
-        assert time.monotonic() - started < 2 * timeout + 3 * calm + 0.5
+        assert time.monotonic() - started < 4 * timeout + 3 * calm
     finally:
         daemon.process.send_signal(signal.SIGCONT)
-    assert engine.link.wait(10)
-    deadline = time.monotonic() + 10
+    assert engine.link.wait(60)
+    deadline = time.monotonic() + 60
     while engine.run(asked[:1]) == [0]:
         assert time.monotonic() < deadline
     assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
@@ -414,7 +414,7 @@ def test_a_session_that_the_daemon_ended_is_replaced(daemon, engines):
     engine.run(asked)
     pagoda.drop_cache(daemon.endpoint, "toy", force=True)
     assert engine.run(asked) == [0] * len(asked)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not engine.run(asked)[0]:
         assert time.monotonic() < deadline
     assert engine.side.take_counts().lost_sessions == 1

@@ -59,7 +59,7 @@ def engines(daemons):
         options = {"host": "2MiB", "sources": Sources(), "handovers": Handovers(lease=LEASE), "fetch_deadline": 20.0} | options
         engine = ToyEngine(daemon.endpoint, **options)
         made.append(engine)
-        assert engine.link.wait(10)
+        assert engine.link.wait(60)
         engine.asked = []
         client = engine.link.client
         begin = client.fetch_prefix_async
@@ -91,7 +91,7 @@ def commit(engine):
 
 
 def wait_for(happens):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not happens():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -326,7 +326,7 @@ def test_a_daemon_that_ends_under_a_fetch_costs_the_hit_alone(redis, daemons, en
     assert request.cached == 0 and engine.side.take_counts().lost_sessions == 1
     redis.go_on()
     daemon.start()
-    assert engine.link.wait(10)
+    assert engine.link.wait(60)
 
 
 def test_a_machine_without_an_address_hands_nothing_over(redis, daemons, engines):

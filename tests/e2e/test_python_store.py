@@ -80,7 +80,7 @@ def prompt(seed, length=42):
 
 
 def wait_for(happens):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not happens():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -8,7 +8,7 @@ import numpy as np
 import pool_view
 import pytest
 from pagoda_client import Client, OperationError
-from pagoda_daemon import PAGODAD
+from pagoda_daemon import CALL_SECONDS, PAGODAD
 from pagoda.v1 import admin_pb2, cache_pb2, types_pb2
 
 TOKENS_PER_BLOCK = 4
@@ -138,7 +138,7 @@ def test_an_onboarded_block_is_offloaded_again_without_a_copy(daemon):
         daemon.settle()
         below = tier(daemon, types_pb2.TIER_SECONDARY)
         assert (below.cached_blocks, below.duplicate_blocks) == (3, 2)
-        inspected = daemon.admin.InspectPrefix(admin_pb2.InspectPrefixRequest(tokens=prompt), timeout=5).blocks
+        inspected = daemon.admin.InspectPrefix(admin_pb2.InspectPrefixRequest(tokens=prompt), timeout=CALL_SECONDS).blocks
         assert [(block.tier, list(block.lower_tiers)) for block in inspected] == [
             (types_pb2.TIER_PRIMARY, [types_pb2.TIER_SECONDARY])] * 2 + [(types_pb2.TIER_SECONDARY, [])]
         assert client.offload(prompt) == 2

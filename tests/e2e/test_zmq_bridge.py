@@ -14,6 +14,7 @@ import types
 import pytest
 import zmq
 from pagoda_client import Client
+from pagoda_daemon import CALL_SECONDS
 from pagoda.v1 import admin_pb2, events_pb2, types_pb2
 from shadow_tree import ShadowTree
 from test_events import TOKENS_PER_BLOCK, Watcher, prompt, work
@@ -110,7 +111,7 @@ def rounds_of_load(daemon, check, rounds=10):
             client.invalidate([rng.randrange(3) for _ in range(4)])
             if number % 4 == 3:
                 check()
-                daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=5)
+                daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=CALL_SECONDS)
             check()
 
 
