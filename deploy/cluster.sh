@@ -38,7 +38,7 @@ shared_tokens=288
 fetch_base=2s fetch_bound=2.029  # Seconds for a prompt of 289 tokens: base + 0.289 * 100 ms.
 slow_machine=2      # Seconds that a busy machine may need on top.
 patience=30         # Seconds to wait for anything.
-# Milliseconds until a Redis node gives up another one. A node also forgets one that is slow to greet
+# Milliseconds until a Redis node gives up another one. It also forgets one that is slower to greet
 # it, and then `redis-cli --cluster create` would wait for ever. So at first it is long.
 node_timeout=15000
 

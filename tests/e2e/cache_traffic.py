@@ -6,9 +6,9 @@ import random
 import threading
 
 import grpc
+from free_ports import free_port
 from pagoda_client import Client, OperationError, authorized
 from pagoda.v1 import admin_pb2, events_pb2, events_pb2_grpc, prefixes_pb2
-from redis_server import free_port
 
 OPERATOR = "token-of-the-operator-0123456789"
 TENANTS = {"red": "token-of-red-0123456789abcdef", "blue": "token-of-blue-0123456789abcde"}

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -11,6 +10,7 @@ import urllib.parse
 
 import pytest
 import yaml
+from free_ports import free_port
 from pagoda_daemon import HTTP
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
@@ -25,12 +25,6 @@ def require(tool):
     if path is None:
         pytest.skip(f"{tool} is not installed: it is in Debian's package prometheus")
     return path
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Prometheus:

@@ -6,13 +6,9 @@ import socket
 import subprocess
 import time
 
+from free_ports import free_port
+
 START_SECONDS = 60
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class RedisServer:

@@ -8,6 +8,7 @@ import subprocess
 import pagoda
 import pytest
 import yaml
+from free_ports import free_port
 from pagoda_client import connect
 from pagoda_daemon import HTTP, PAGODAD, Daemon
 from pagodactl import PAGODACTL
@@ -30,12 +31,6 @@ def has_ipv6():
 
 
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
-
-
-def free_port():
-    with socket.socket(socket.AF_INET6) as one:
-        one.bind(("::1", 0))
-        return one.getsockname()[1]
 
 
 def flat(mapping, prefix=""):
@@ -61,7 +56,7 @@ def answer(address, question=b""):
 
 @needs_ipv6
 def test_each_address_can_be_ipv6(tmp_path):
-    peer, publisher, replay = (f"[::1]:{free_port()}" for _ in range(3))
+    peer, publisher, replay = (f"[::1]:{free_port('::1')}" for _ in range(3))
     # A store that is only connected to.
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as store:
         store.settimeout(SECONDS)

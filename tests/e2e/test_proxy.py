@@ -18,6 +18,7 @@ import time
 import grpc
 import pytest
 from certificates import Authority
+from free_ports import free_port
 from hostile_wire import CONTINUATION, HEADERS, PREFACE, SETTINGS, call_headers, frame
 from pagoda_client import Client, authorized, call_status, reason_of
 from pagoda_daemon import CALL_SECONDS, Daemon
@@ -34,12 +35,6 @@ MAX_CPU_SECONDS = 0.5
 HANDSHAKE_SECONDS, GIVEN_UP_SECONDS = 10, 40
 
 pytestmark = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed (deploy/setup.sh installs it)")
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Proxy:
