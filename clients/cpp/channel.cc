@@ -123,9 +123,15 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ToGrpc(
   return grpc::SslCredentials(options);
 }
 
-// Whether another server than gRPC answers, such as one of HTTP/1. The channel's connection has
-// just failed, so a call fails at once, with gRPC's own words about it.
-bool IsOtherServer(const std::shared_ptr<grpc::Channel>& channel) {
+// Why the channel's connection has just failed.
+enum class Failure {
+  kNobody,       // The system refused it: no daemon runs there.
+  kSlow,         // No answer came within one attempt, or one came only now.
+  kOtherServer,  // Another server than gRPC answered, such as one of HTTP/1.
+};
+
+// A call on a failed channel fails at once, with gRPC's own words about the connection.
+Failure WhyItFailed(const std::shared_ptr<grpc::Channel>& channel) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
   grpc::CompletionQueue queue;
@@ -140,8 +146,13 @@ bool IsOtherServer(const std::shared_ptr<grpc::Channel>& channel) {
   void* tag = nullptr;
   bool is_done = false;
   queue.Next(&tag, &is_done);
-  return absl::StrContains(status.error_message(), "http1") ||
-         absl::StrContains(status.error_message(), "Failed parsing HTTP/2");
+  if (absl::StrContains(status.error_message(), "http1") ||
+      absl::StrContains(status.error_message(), "Failed parsing HTTP/2")) {
+    return Failure::kOtherServer;
+  }
+  const bool no_connection = status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  return no_connection && !absl::StrContains(status.error_message(), "timed out") ? Failure::kNobody
+                                                                                  : Failure::kSlow;
 }
 
 grpc::ChannelArguments Arguments() {
@@ -205,13 +216,16 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& endpoi
   grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
   while (state != GRPC_CHANNEL_READY) {
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
-      if (IsOtherServer(channel)) {
+      const Failure failure = WhyItFailed(channel);
+      if (failure == Failure::kOtherServer) {
         return absl::UnavailableError(
             absl::StrCat("what answers at ", endpoint,
                          " is no gRPC server; name the daemon's server.grpc_address, and not its "
                          "server.http_address"));
       }
-      return absl::UnavailableError(absl::StrCat(daemon, " answers at ", endpoint));
+      if (failure == Failure::kNobody || state == GRPC_CHANNEL_SHUTDOWN) {
+        return absl::UnavailableError(absl::StrCat(daemon, " answers at ", endpoint));
+      }
     }
     if (!channel->WaitForStateChange(state, absl::ToChronoTime(deadline))) {
       return absl::UnavailableError(absl::StrCat(daemon, " answered at ", endpoint, " within ",

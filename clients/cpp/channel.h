@@ -39,9 +39,10 @@ absl::StatusOr<std::string> ReadBearerToken(const std::string& path);
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& endpoint, const ClientCredentials& credentials = {});
 
-// Like MakeChannel, but waits until the daemon answers. A refused connection fails at once, a
-// silent host after `timeout`. Errors: those of MakeChannel; UNAVAILABLE, without a reason, with
-// the endpoint in the message. A failed TLS handshake is also UNAVAILABLE.
+// Like MakeChannel, but waits until the daemon answers. A refused connection fails at once. A
+// silent host, or a daemon that stands still, fails only after `timeout`. Errors: those of
+// MakeChannel; UNAVAILABLE, without a reason, with the endpoint in the message. A failed TLS
+// handshake is also UNAVAILABLE.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& endpoint,
                                                        absl::Duration timeout,
                                                        const ClientCredentials& credentials = {});

@@ -1,18 +1,23 @@
 """The Python package's sessions: how they are found, kept alive and ended, and their errors."""
 
+import asyncio
 import gc
 import re
 import signal
 import subprocess
 import sys
+import threading
 import weakref
 
 import pagoda
+import pagoda.aio
 import pytest
+from pagodactl import PAGODACTL
 
 pytestmark = pytest.mark.usefixtures("transport")
 
 LEASE = 1.0
+LONGEST_ATTEMPT = 2.0  # grpc.min_reconnect_backoff_ms
 # A client that makes a call for each line of its input, and prints the result.
 OBEDIENT = """
 import sys, pagoda
@@ -51,6 +56,29 @@ def test_the_endpoint_comes_from_the_environment(daemon, monkeypatch):
         assert client.epoch == daemon.status().epoch
     with pytest.raises(pagoda.Unavailable), pagoda.connect("unix:/nowhere/pagodad.sock"):
         pass
+
+
+async def _connect_and_leave(endpoint):
+    async with pagoda.aio.connect(endpoint, timeout=60):
+        pass
+
+
+def _status(endpoint):
+    subprocess.run([PAGODACTL, "--endpoint", endpoint, "--timeout", "60", "status"], stdout=subprocess.DEVNULL, check=True)
+
+
+@pytest.mark.parametrize("connect", [lambda endpoint: pagoda.connect(endpoint, timeout=60).close(),
+                                     lambda endpoint: asyncio.run(_connect_and_leave(endpoint)), _status],
+                         ids=["python", "asyncio", "pagodactl"])
+def test_a_daemon_that_stands_still_is_waited_for(daemon, connect):
+    """For longer than gRPC's longest attempt to connect."""
+    daemon.process.send_signal(signal.SIGSTOP)
+    go_on = threading.Timer(1.5 * LONGEST_ATTEMPT, daemon.process.send_signal, [signal.SIGCONT])
+    go_on.start()
+    try:
+        connect(f"unix:{daemon.unix_socket}")
+    finally:
+        go_on.join()
 
 
 def test_where_nobody_answers_the_error_has_no_reason(tmp_path):

@@ -38,6 +38,12 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+def is_slow(error: grpc.RpcError) -> bool:
+    """Whether a call failed because one attempt to connect got no answer. The daemon may stand still,
+    and the call has not reached it. Nobody listens: that is another error, and comes at once."""
+    return error.code() == grpc.StatusCode.UNAVAILABLE and "attempt timed out" in (error.details() or "")
+
+
 # gRPC resolves the rest of these names itself.
 _SCHEMES = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:")
 _HOST_AND_PORT = re.compile(r"(?:\[[^\[\]/]+\]|[^:/\[\]]+):(\d{1,5})")

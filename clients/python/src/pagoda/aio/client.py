@@ -15,7 +15,7 @@ from pagoda import _exchange, _operations, _sequences, _watch, caches, errors, v
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
-from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, is_unix_socket, resolve
+from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, is_slow, is_unix_socket, resolve
 from pagoda._exchange import Question
 from pagoda._keep_alive import next_delay
 from pagoda._map_socket import SessionRef
@@ -493,7 +493,13 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
         channel = credentials.channel(resolve(endpoint), grpc.aio)
         try:
             calls = Calls(channel, credentials.metadata)
-            opened = await calls.open_session(request, timeout=timeout)
+            deadline = time.monotonic() + timeout
+            try:
+                opened = await calls.open_session(request, timeout=timeout)
+            except grpc.RpcError as error:
+                if not is_slow(error):
+                    raise
+                opened = await calls.open_session(request, timeout=deadline - time.monotonic(), wait_for_ready=True)
             try:
                 rings = await asyncio.to_thread(open_rings, chosen, SessionRef.take(opened), is_local=is_unix_socket(resolve(endpoint)))
             except PagodaError:
