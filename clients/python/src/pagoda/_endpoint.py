@@ -39,8 +39,8 @@ OPTIONS: list[tuple[str, int]] = [
 
 
 def is_slow(error: grpc.RpcError) -> bool:
-    """Whether a call failed because one attempt to connect got no answer. The daemon may stand still,
-    and the call has not reached it. Nobody listens: that is another error, and comes at once."""
+    """Whether a call failed because one attempt to connect got no answer: the daemon may stand
+    still, and the call has not reached it. If nobody listens, the error is another one."""
     return error.code() == grpc.StatusCode.UNAVAILABLE and "attempt timed out" in (error.details() or "")
 
 
