@@ -1,10 +1,15 @@
 // The client against a small CacheService in this process, whose answers depend on the request.
 #include "clients/cpp/grpc_cache_client.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -12,11 +17,13 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "grpcpp/server_posix.h"
 #include "gtest/gtest.h"
 #include "pagoda/v1/cache.grpc.pb.h"
 
@@ -228,6 +235,62 @@ class GrpcCacheClientTest : public testing::Test {
   FakeCacheService service_;
   std::unique_ptr<grpc::Server> server_;
 };
+
+// Listens at a Unix socket. The first connection gets no answer until the client gives it up; the
+// server answers all later ones.
+class SlowListener {
+ public:
+  SlowListener(const std::string& path, grpc::Server* server) : server_(server) {
+    sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+    PAGODA_CHECK(path.size() < sizeof(address.sun_path), path.c_str());
+    path.copy(address.sun_path, path.size());
+    listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    PAGODA_CHECK(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+                     listen(listener_, 8) == 0,
+                 path.c_str());
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~SlowListener() {
+    shutdown(listener_, SHUT_RDWR);  // Ends accept.
+    thread_.join();
+    close(listener_);
+  }
+
+  int given_up() const { return given_up_; }
+
+ private:
+  void Run() {
+    for (int fd; (fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
+      if (given_up_ > 0) {
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+        grpc::AddInsecureChannelFromFd(server_, fd);
+        continue;
+      }
+      for (char greeting[4096]; recv(fd, greeting, sizeof(greeting), 0) > 0;) {
+      }
+      ++given_up_;
+      close(fd);
+    }
+  }
+
+  grpc::Server* const server_;
+  int listener_ = -1;
+  std::atomic<int> given_up_ = 0;
+  std::thread thread_;
+};
+
+TEST_F(GrpcCacheClientTest, WaitsForADaemonThatIsSlowToAnswer) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/pagoda-slow-", getpid(), ".sock");
+  SlowListener listener(path, server_.get());
+  const auto client = OpenGrpcCacheClient({.endpoint = absl::StrCat("unix:", path),
+                                           .client_name = "test",
+                                           .lease = absl::Seconds(3),
+                                           .timeout = absl::Seconds(60),
+                                           .cache = "tiny"});
+  unlink(path.c_str());
+  EXPECT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(listener.given_up(), 1);
+}
 
 TEST_F(GrpcCacheClientTest, OpensANamedSessionAndLearnsTheCache) {
   const auto client = Open();

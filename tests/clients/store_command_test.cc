@@ -20,6 +20,7 @@
 #include "tests/pools/store/resp_client.h"
 #include "tests/pools/store/scripted_server.h"
 #include "tests/server/test_daemon.h"
+#include "tests/wait_until.h"
 
 namespace pagoda {
 namespace {
@@ -61,6 +62,14 @@ TEST_P(StoreCheckTest, AGoodServerPassesEachStep) {
     EXPECT_THAT(key.text, StartsWith("pagoda:check:"));
     EXPECT_GT(client.Do({"PTTL", key.text}).integer, 0);
   }
+}
+
+TEST_P(StoreCheckTest, ValuesThatWereWrittenSlowlyExpire) {
+  RedisServer server(GetParam(), {});
+  ASSERT_TRUE(server.is_up());
+  RespClient(server.port()).Do({"CLIENT", "PAUSE", "1500", "WRITE"});
+  const Outcome outcome = CheckServer(server);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
 }
 
 TEST_P(StoreCheckTest, JsonHasEachStepAndEachServer) {
@@ -209,7 +218,7 @@ TEST_P(StoreCheckTest, EachServerOfAClusterIsTried) {
     }
     return true;
   };
-  for (int i = 0; i < 200 && !knows_replicas(); ++i) absl::SleepFor(absl::Milliseconds(100));
+  ASSERT_TRUE(WaitUntil(knows_replicas));
   const Outcome good = CheckServer(cluster.server(0), "--cluster");
   EXPECT_EQ(good.exit_code, 0) << good.out;
   EXPECT_THAT(good.out, HasSubstr("a cluster of 3 primary servers and 3 replicas"));

@@ -7,22 +7,15 @@
 #include <functional>
 #include <string>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include "tests/wait_until.h"
 
 namespace pagoda {
 
-// Fails the test if it does not happen. Only a fault takes this long.
+// Fails the test if it does not happen.
 inline bool Await(const std::function<bool()>& happens, const std::string& what) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
-  while (!happens()) {
-    if (absl::Now() > deadline) {
-      ADD_FAILURE() << "never: " << what;
-      return false;
-    }
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return true;
+  if (WaitUntil(happens)) return true;
+  ADD_FAILURE() << "never: " << what;
+  return false;
 }
 
 }  // namespace pagoda

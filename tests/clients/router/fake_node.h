@@ -120,6 +120,12 @@ class FakeNode final : public v1::EventService::Service, public v1::AdminService
     absl::MutexLock lock(&mutex_);
     messages_.push_back(std::move(message));
   }
+  // Each stream from now on begins with this message. A router gives up a stream on which it hears
+  // nothing for a lease, and a message sent there is lost.
+  void Greet(v1::WatchResponse message) {
+    absl::MutexLock lock(&mutex_);
+    greeting_ = std::move(message);
+  }
   // Waits until every stream has ended. A client that has gone leaves its stream for a moment, and
   // that stream would take the next message.
   void AwaitNoStream() {
@@ -157,6 +163,12 @@ class FakeNode final : public v1::EventService::Service, public v1::AdminService
       if (!refusal_.ok()) return ToGrpcStatus(refusal_);
       ++open_streams_;
     }
+    std::optional<v1::WatchResponse> greeting;
+    {
+      absl::MutexLock lock(&mutex_);
+      greeting = greeting_;
+    }
+    if (greeting.has_value()) writer->Write(*greeting);
     const grpc::Status status = SendMessages(context, writer);
     absl::MutexLock lock(&mutex_);
     --open_streams_;
@@ -192,6 +204,7 @@ class FakeNode final : public v1::EventService::Service, public v1::AdminService
   mutable absl::Mutex mutex_;
   v1::CacheRow row_ ABSL_GUARDED_BY(mutex_);
   std::deque<v1::WatchResponse> messages_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::WatchResponse> greeting_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::WatchRequest> requests_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
   absl::Status refusal_ ABSL_GUARDED_BY(mutex_);

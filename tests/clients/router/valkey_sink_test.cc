@@ -199,7 +199,7 @@ TEST_P(ValkeySinkTest, ADeadNodeIsIgnoredAtOnceAndPurgedLater) {
         return Found() == std::vector<std::string>{"b:32:0"};
       },
       "the silent node is ignored");
-  EXPECT_LT(absl::Now() - start, lease_ + absl::Milliseconds(400));
+  EXPECT_LT(absl::Now() - start, lease_ + absl::Seconds(5));
   Await(
       [&] {
         b->Send(StoredMessage(8, 10, 10));

@@ -20,7 +20,7 @@
 #include "pools/store/redis_store.h"
 #include "pools/store/stored_value.h"
 #include "tests/pools/store/store_blocks.h"
-#include "tests/pools/store/wait_until.h"
+#include "tests/wait_until.h"
 
 namespace pagoda {
 

@@ -22,7 +22,7 @@
 #include "absl/time/time.h"
 #include "pools/store/cluster_map.h"
 #include "tests/pools/store/resp_client.h"
-#include "tests/pools/store/wait_until.h"
+#include "tests/wait_until.h"
 
 extern char** environ;
 
@@ -63,12 +63,8 @@ bool IsProgram(const std::string& name) {
   return false;
 }
 
-// A free port whose cluster port, 10000 above it, exists.
-uint16_t ServerPort() {
-  uint16_t port = FreePort();
-  for (int i = 0; i < 1000 && port > 55000; ++i) port = FreePort();
-  return port;
-}
+// Further ports that a server tries if it cannot listen at the first.
+constexpr int kMorePorts = 4;
 
 }  // namespace
 
@@ -88,8 +84,13 @@ std::vector<ServerKind> InstalledServers() {
 }
 
 RedisServer::RedisServer(const ServerKind& kind, std::vector<std::string> arguments)
-    : kind_(kind), arguments_(std::move(arguments)), port_(ServerPort()) {
+    : kind_(kind), arguments_(std::move(arguments)), port_(FreePort()) {
   Start();
+  for (int i = 0; i < kMorePorts && !is_up_; ++i) {
+    Kill();
+    port_ = FreePort();
+    Start();
+  }
 }
 
 void RedisServer::Start() {
@@ -106,12 +107,24 @@ void RedisServer::Start() {
                                       "0"};
   command.insert(command.end(), arguments_.begin(), arguments_.end());
   pid_ = Spawn(std::move(command), directory_.path() + "/log");
-  // An error is an answer too: NOAUTH.
-  is_up_ =
-      pid_ > 0 && WaitUntil([this] {
-        RespClient client(port_);
-        return client.is_open() && client.Do({"PING"}).text.find("BROKEN") == std::string::npos;
-      });
+  // An error is an answer too: NOAUTH. A server that cannot listen ends.
+  is_up_ = false;
+  if (pid_ <= 0) return;
+  WaitUntil([this] {
+    if (waitpid(pid_, nullptr, WNOHANG) == pid_) {
+      pid_ = -1;
+      return true;
+    }
+    RespClient client(port_);
+    is_up_ = client.is_open() && client.Do({"PING"}).text.find("BROKEN") == std::string::npos;
+    return is_up_;
+  });
+}
+
+bool RedisServer::Set(const std::string& option, const std::string& value) {
+  arguments_.push_back(absl::StrCat("--", option));
+  arguments_.push_back(value);
+  return RespClient(port_).Do({"CONFIG", "SET", option, value}).text == "OK";
 }
 
 void RedisServer::Kill() {
@@ -123,7 +136,9 @@ void RedisServer::Kill() {
 void RedisServer::Signal(int signal) const { kill(pid_, signal); }
 
 TestCluster::TestCluster(const ServerKind& kind, std::vector<std::string> arguments) {
-  for (const char* argument : {"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+  // A server forgets another one that is slower to greet it than the node timeout, and redis-cli
+  // then waits for it for ever. So it is long until the cluster is complete.
+  for (const char* argument : {"--cluster-enabled", "yes", "--cluster-node-timeout", "30000",
                                "--cluster-config-file", "nodes.conf", "--appendonly", "no"}) {
     arguments.push_back(argument);
   }
@@ -131,7 +146,7 @@ TestCluster::TestCluster(const ServerKind& kind, std::vector<std::string> argume
     servers_.push_back(std::make_unique<RedisServer>(kind, arguments));
     if (!servers_.back()->is_up()) return;
   }
-  std::vector<std::string> create = {kind.cli, "--cluster", "create"};
+  std::vector<std::string> create = {"timeout", "60", kind.cli, "--cluster", "create"};
   for (const RedisAddress& seed : seeds()) create.push_back(ToString(seed));
   for (const char* argument : {"--cluster-replicas", "1", "--cluster-yes"}) {
     create.push_back(argument);
@@ -149,6 +164,9 @@ TestCluster::TestCluster(const ServerKind& kind, std::vector<std::string> argume
              info.find("cluster_known_nodes:6") != std::string::npos && follows;
     });
   });
+  for (const auto& server : servers_) {
+    is_up_ = is_up_ && server->Set("cluster-node-timeout", "1000");
+  }
 }
 
 std::vector<RedisAddress> TestCluster::seeds() const {

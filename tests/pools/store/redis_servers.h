@@ -31,7 +31,7 @@ std::vector<ServerKind> InstalledServers();
 class RedisServer {
  public:
   // `arguments`: further options of the server. Waits until it answers; is_up() tells whether it
-  // did.
+  // did. If another process has taken its port meanwhile, it takes another one.
   RedisServer(const ServerKind& kind, std::vector<std::string> arguments);
   ~RedisServer() { Kill(); }
   RedisServer(const RedisServer&) = delete;
@@ -44,13 +44,15 @@ class RedisServer {
   void Kill();
   // Starts it again on the same port, empty.
   void Start();
+  // Changes an option, also for later starts. False if the server refuses it.
+  bool Set(const std::string& option, const std::string& value);
   void Signal(int signal) const;
 
  private:
   const ServerKind kind_;
-  const std::vector<std::string> arguments_;
+  std::vector<std::string> arguments_;
   const TempDirectory directory_;
-  const uint16_t port_;
+  uint16_t port_;
   pid_t pid_ = -1;
   bool is_up_ = false;
 };

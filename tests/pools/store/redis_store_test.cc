@@ -28,7 +28,7 @@
 #include "tests/pools/store/redis_servers.h"
 #include "tests/pools/store/resp_client.h"
 #include "tests/pools/store/store_blocks.h"
-#include "tests/pools/store/wait_until.h"
+#include "tests/wait_until.h"
 
 namespace pagoda {
 namespace {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,9 @@
 
 namespace pagoda {
 namespace {
+
+// The ports of servers: from the first on, and below the second.
+constexpr uint16_t kLeastPort = 10000, kMostPort = 22000;
 
 sockaddr_in Loopback(uint16_t port) {
   sockaddr_in address = {};
@@ -63,14 +67,16 @@ resp::Value RespClient::Do(const std::vector<std::string>& arguments) {
 }
 
 uint16_t FreePort() {
-  const FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = Loopback(0);
-  socklen_t size = sizeof address;
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return 0;
+  std::random_device random;
+  for (int i = 0; i < 1000; ++i) {
+    const auto port = static_cast<uint16_t>(kLeastPort + random() % (kMostPort - kLeastPort));
+    const FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address = Loopback(port);
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+      return port;
+    }
   }
-  return ntohs(address.sin_port);
+  return 0;
 }
 
 }  // namespace pagoda

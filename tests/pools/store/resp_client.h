@@ -27,7 +27,8 @@ class RespClient {
   std::string received_;
 };
 
-// A port on 127.0.0.1 that nothing listens on now.
+// A port on 127.0.0.1 that nothing listens on now. It is below the ports that the kernel gives to
+// clients, and so is the cluster port of a server there, 10,000 above.
 uint16_t FreePort();
 
 }  // namespace pagoda

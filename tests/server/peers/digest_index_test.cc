@@ -17,6 +17,7 @@
 #include "manager/shared_manager.h"
 #include "pools/store/stored_value.h"
 #include "tests/manager/host_tiers.h"
+#include "tests/wait_until.h"
 
 namespace pagoda::server {
 namespace {
@@ -194,9 +195,7 @@ TEST(DigestIndexTest, ASnapshotGivesTheSame) {
     cache.Serve(prompt);
   }
   DigestIndex index({.manager = &cache.manager()});
-  for (int i = 0; i < 1000 && index.stats().blocks < 3000; ++i) {
-    absl::SleepFor(absl::Milliseconds(10));
-  }
+  ASSERT_TRUE(WaitUntil([&] { return index.stats().blocks >= 3000; }));
   EXPECT_GT(ExpectRight(cache, index), 3000u);
   EXPECT_EQ(index.stats().resets, 1u);
   EXPECT_EQ(index.stats().left_out, 0u);
@@ -241,10 +240,8 @@ TEST(DigestIndexTest, CatchesUpWithACacheThatChangesAllTheTime) {
       if (round % 100 == 99) cache.manager().ResetPrefixCache();
     }
     // Now it has time.
-    for (int i = 0; i < 1000 && index.stats().read_revision < cache.manager().revision().value();
-         ++i) {
-      absl::SleepFor(absl::Milliseconds(10));
-    }
+    ASSERT_TRUE(WaitUntil(
+        [&] { return index.stats().read_revision >= cache.manager().revision().value(); }));
     // After a reset nothing is left of the time in which it could have missed blocks.
     cache.manager().ResetPrefixCache();
     for (int round = 0; round < 5; ++round) {

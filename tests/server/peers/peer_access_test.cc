@@ -24,8 +24,8 @@
 #include "server/peers/peer_server.h"
 #include "tests/clients/temp_directory.h"
 #include "tests/pools/store/resp_client.h"
-#include "tests/pools/store/wait_until.h"
 #include "tests/server/peers/served_peer.h"
+#include "tests/wait_until.h"
 
 namespace pagoda::server {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "tests/pools/store/wait_until.h"
 #include "tests/server/peers/served_peer.h"
+#include "tests/wait_until.h"
 
 namespace pagoda::server {
 namespace {

@@ -23,8 +23,8 @@
 #include "pools/file_descriptor.h"
 #include "pools/store/resp.h"
 #include "tests/pools/store/resp_client.h"
-#include "tests/pools/store/wait_until.h"
 #include "tests/server/peers/served_peer.h"
+#include "tests/wait_until.h"
 
 namespace pagoda::server {
 namespace {
