@@ -18,6 +18,7 @@
 #include "server/cache/served_cache.h"
 #include "server/daemon.h"
 #include "tests/server/test_daemon.h"
+#include "tests/wait_until.h"
 
 namespace pagoda::server {
 namespace {
@@ -125,8 +126,7 @@ class CachesTest : public DaemonTest {
   }
   // The memory is freed when the last call has released the cache.
   bool FreeBytesComeTo(uint64_t bytes) {
-    for (int i = 0; i < 500 && FreeBytes() != bytes; ++i) absl::SleepFor(absl::Milliseconds(10));
-    return FreeBytes() == bytes;
+    return WaitUntil([&] { return FreeBytes() == bytes; });
   }
 
   const Config config_;
@@ -366,10 +366,7 @@ TEST_F(LingeringCachesTest, ACacheWithoutSessionsEndsAfterAWhile) {
 TEST_F(CachesTest, AShortSessionIsAUse) {
   MustOpen(Request("a", "one"));
   const auto unused = [&] { return absl::Seconds(List("a").caches(0).unused().seconds()); };
-  const absl::Time give_up = absl::Now() + absl::Seconds(60);
-  while (unused() < absl::Seconds(2) && absl::Now() < give_up)
-    absl::SleepFor(absl::Milliseconds(20));
-  ASSERT_GE(unused(), absl::Seconds(2));
+  ASSERT_TRUE(WaitUntil([&] { return unused() >= absl::Seconds(2); }));
   const absl::Time opened = absl::Now();
   ASSERT_TRUE(Close(SessionIn("a")).ok());
   const absl::Duration since = unused();

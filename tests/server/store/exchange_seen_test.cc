@@ -20,6 +20,7 @@
 #include "server/daemon.h"
 #include "tests/pools/store/redis_servers.h"
 #include "tests/server/test_daemon.h"
+#include "tests/wait_until.h"
 
 namespace pagoda::server {
 namespace {
@@ -90,15 +91,14 @@ class SeenDaemon {
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response;
   }
-  // Asks again until the predicate holds, for ten seconds at most.
+  // Asks again until the predicate holds.
   template <class Predicate>
   v1::GetStatusResponse StatusWhen(Predicate predicate) {
-    v1::GetStatusResponse status = Status();
-    for (int i = 0; i < 200 && !predicate(status); ++i) {
-      absl::SleepFor(absl::Milliseconds(50));
+    v1::GetStatusResponse status;
+    EXPECT_TRUE(WaitUntil([&] {
       status = Status();
-    }
-    EXPECT_TRUE(predicate(status)) << status.ShortDebugString();
+      return predicate(status);
+    })) << status.ShortDebugString();
     return status;
   }
 
