@@ -158,6 +158,27 @@ def test_what_is_found_is_held_for_the_read(cache, daemon):
         wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)  # No call reads them, so they are released.
 
 
+def test_a_page_counts_as_a_hit_whenever_it_is_found_and_as_a_miss_when_it_is_written(cache, daemon):
+    # The engines' calls name pages and no requests. So the hits of a request that is preempted, and
+    # looks its own pages up again, cannot be told from those of another request.
+    names, target = keys(8, "counted"), np.zeros((8, PAGE_BYTES), np.uint8)
+    with pagoda.connect(daemon.endpoint, cache=cache.name) as client:
+        def counted():
+            window = client.status().windows[0]
+            return window.prefix_lookup_tokens_total // 16, window.prefix_hit_tokens_total // 16
+
+        assert cache.find(singles(names)) == [0] * 8 and counted() == (0, 0)
+        assert cache.write(singles(names, pages_of(names))) == [1] * 8 and counted() == (8, 0)
+        assert cache.count(singles(names)) == [1] * 8 and counted() == (8, 0), "a look-up that holds nothing"
+        assert cache.find(singles(names)) == [1] * 8 and counted() == (16, 8)
+        assert cache.read(singles(names, target)) == [1] * 8 and counted() == (16, 8), "the read that follows"
+        assert cache.find(singles(names)) == [1] * 8 and counted() == (24, 16)
+        longer = keys(4, "longer")
+        assert cache.write([chain(longer[:3], pages_of(longer[:3]))]) == [3] and counted() == (27, 16)
+        behind = Chain(longer, start=3, memory=ArrayPages(pages_of(longer[3:])), pages=range(1))
+        assert cache.write([behind]) == [1] and counted() == (31, 19), "the pages before a start are hits"
+
+
 def test_a_chain_is_found_and_read_as_far_as_all_ranks_have_it(cache):
     names, target = keys(8), np.zeros((8, PAGE_BYTES), np.uint8)
     cache.write([chain(names, pages_of(names))])
