@@ -77,6 +77,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   // Holding matched blocks of the default tenant can exceed the tenant's quota.
   residency_.GiveUpAboveQuota(op, sequence.tenant);
 
+  const bool is_use = !sequence.uncounted;  // Of the matched blocks.
   const bool has_wishes = !sequence.retention().ranges.empty();
   for (uint32_t i = match.first; i < whole; ++i) {
     const BlockId id = match.blocks[i];
@@ -85,7 +86,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
     } else {
       residency_.WaitToRead(op, id);
     }
-    if (store_[id].in_tree()) residency_.Touch(op, id);
+    if (is_use && store_[id].in_tree()) residency_.Touch(op, id);
     if (has_wishes) {
       const std::optional<BlockRetention> wish =
           RetentionOf(sequence.retention(), sequence.prompt_tokens, i * tokens_per_block().value());
@@ -99,7 +100,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   if (tail == Tail::kTakeOver) {
     blocks.table.push_back(store_.handle(match.source));
   } else if (tail == Tail::kCopy) {
-    if (store_[match.source].in_tree()) residency_.Touch(op, match.source);
+    if (is_use && store_[match.source].in_tree()) residency_.Touch(op, match.source);
     blocks.table.push_back(store_.handle(CopyTail(op, match.source, match.source_tokens)));
     residency_.AddReader(blocks.table.back().id, sequence.key);
   }

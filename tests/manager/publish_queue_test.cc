@@ -144,6 +144,16 @@ TEST_F(PublishableTest, WithoutTheOptionNothingIsListed) {
   EXPECT_EQ(core_->publishable().queued, 0u);
 }
 
+// For example the sequence with which a request goes on after a preemption.
+TEST_F(PublishableTest, AMatchThatDoesNotCountIsNoUse) {
+  Make(1);
+  Compute(Count(1, 9));
+  End(Begin(AddSequence{.tokens = Count(1, 9), .uncounted = true}));
+  EXPECT_THAT(Take(), IsEmpty());
+  Compute(Count(1, 9));
+  EXPECT_THAT(TakeTokens(), ElementsAre(Count(1, 8)));
+}
+
 TEST_F(PublishableTest, AThresholdAboveTheCountersIsRefused) {
   const auto core = BlockManager::Create({.layout = TinyLayout(kBlockTokens),
                                           .tiers = HostTiers({4}),
