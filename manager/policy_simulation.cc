@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/check.h"
 
@@ -140,17 +141,25 @@ void PolicySimulation::Release(Content content) {
 
 void PolicySimulation::Leave(size_t index, Place place) {
   Cache& cache = caches_[index];
-  Withdraw(cache, place);
-  cache.policy->Removed(FactsOf(cache, place));
+  const BlockFacts facts = FactsOf(cache, place);
   const Entry left = cache.entries[place];
   cache.entries[place] = {};
   cache.free.push_back(place);
   places_[left.content][index] = kNoPlace;
-  if (left.parent == kNoPlace) return;
-  Entry& above = cache.entries[left.parent];
-  if (above.birth != left.parent_birth || --above.children != 0 || above.is_held) return;
-  above.is_candidate = true;
-  cache.policy->Unparked(FactsOf(cache, left.parent));
+  std::optional<BlockFacts> unparked;
+  if (left.parent != kNoPlace) {
+    Entry& above = cache.entries[left.parent];
+    if (above.birth == left.parent_birth && --above.children == 0 && !above.is_held) {
+      above.is_candidate = true;
+      unparked = FactsOf(cache, left.parent);
+    }
+  }
+  if (left.is_candidate) {
+    cache.policy->Evicted(facts, unparked.has_value() ? &*unparked : nullptr);
+    return;
+  }
+  cache.policy->Removed(facts);
+  if (unparked.has_value()) cache.policy->Unparked(*unparked);
 }
 
 void PolicySimulation::Remove(Content content) {
