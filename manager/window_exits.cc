@@ -23,7 +23,7 @@ void WindowBlockManager::Evict(OperationScope& op, BlockId victim, RemovalReason
 }
 
 // If a reset is at this block, the reset goes on at its parent.
-inline void WindowBlockManager::EraseFromTree(BlockId id) {
+void WindowBlockManager::EraseFromTree(BlockId id) {
   if (id == cut_off_) [[unlikely]] {
     const NodeRef parent = tree_.parent(id);
     cut_off_ = parent.is_root() ? kNoBlock : parent.block();

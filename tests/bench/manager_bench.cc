@@ -37,14 +37,17 @@ std::string Suffix(uint32_t blocks) { return blocks >= 1'000'000 ? "1m" : "10k";
 // default policy is in those.
 constexpr std::string_view kPolicy = "lru";
 
+constexpr WindowSize kSlidingWindow{1024};
+
 // A core with a session, and prompts that it has cached.
 class Bed {
  public:
   explicit Bed(uint32_t blocks, RecordEvents record = RecordEvents::kYes,
-               std::string_view policy = kPolicy)
+               std::string_view policy = kPolicy, WindowSize window = kFullAttention)
       : core_(*BlockManager::Create(
-            {.layout = *CacheLayout::Create({.tokens_per_block = kTokensPerBlock,
-                                             .layers = {{.num_kv_heads = 1, .head_dim = 1}}}),
+            {.layout = *CacheLayout::Create(
+                 {.tokens_per_block = kTokensPerBlock,
+                  .layers = {{.window = window, .num_kv_heads = 1, .head_dim = 1}}}),
              .tiers = HostTiers({blocks}),
              .eviction_policy = std::string(policy),
              .lifecycle_events = LifecycleEvents::kOff,
@@ -153,9 +156,9 @@ double MatchHit(uint32_t blocks) {
 }
 
 // A whole request whose prompt is cached.
-double ServeHit(uint32_t blocks) {
+double ServeHitIn(WindowSize window, uint32_t blocks) {
   constexpr int kCalls = 100;
-  Bed bed(blocks);
+  Bed bed(blocks, RecordEvents::kYes, kPolicy, window);
   bed.Fill(kPromptTokens, blocks / kPromptBlocks);
   const double seconds = MedianSeconds([&] {
     return Seconds([&] {
@@ -169,6 +172,9 @@ double ServeHit(uint32_t blocks) {
                "every prompt is cached");
   return seconds / kCalls;
 }
+
+double ServeHit(uint32_t blocks) { return ServeHitIn(kFullAttention, blocks); }
+double ServeSlidingHit(uint32_t blocks) { return ServeHitIn(kSlidingWindow, blocks); }
 
 // How long the scans behind the status page hold the core's lock at once: the p99 of a chunk of
 // `scan`, and the median.
@@ -207,8 +213,9 @@ void PrintScans(uint32_t blocks) {
 // One repetition with prompts that a full pool does not have cached.
 class MissBed {
  public:
-  MissBed(uint32_t blocks, RecordEvents record, std::string_view policy = kPolicy)
-      : bed_(blocks, record, policy) {
+  MissBed(uint32_t blocks, RecordEvents record, std::string_view policy = kPolicy,
+          WindowSize window = kFullAttention)
+      : bed_(blocks, record, policy, window) {
     bed_.Fill(kPromptTokens, 0);
     evicted_before_ = Evicted();
   }
@@ -236,12 +243,14 @@ class MissBed {
   uint64_t repetitions_ = 0;
 };
 
-double MissWithEvents(uint32_t blocks) {
-  MissBed bed(blocks, RecordEvents::kYes);
+double MissIn(WindowSize window, uint32_t blocks) {
+  MissBed bed(blocks, RecordEvents::kYes, kPolicy, window);
   const double seconds = MedianSeconds([&] { return bed.SecondsOfOne(); });
   bed.Check();
   return seconds;
 }
+double MissWithEvents(uint32_t blocks) { return MissIn(kFullAttention, blocks); }
+double SlidingMiss(uint32_t blocks) { return MissIn(kSlidingWindow, blocks); }
 
 // The two alternate, so that a disturbance affects both. Returns the median of each.
 std::pair<double, double> MissWithAndWithoutEvents(uint32_t blocks) {
@@ -415,6 +424,8 @@ void Run(std::string_view prefix) {
     beside("match_4096_hit_" + suffix, MatchHit, "us", 1e6);
     beside("serve_4096_hit_" + suffix, ServeHit, "us", 1e6);
     beside("miss_4096_full_" + suffix, MissWithEvents, "us", 1e6);
+    beside("sliding_serve_4096_hit_" + suffix, ServeSlidingHit, "us", 1e6);
+    beside("sliding_miss_4096_" + suffix, SlidingMiss, "us", 1e6);
     const std::string events_cost = blocks == 10'000u ? "events_cost_10k" : "events_cost";
     if (wanted(events_cost)) {
       const auto [miss, silent] = MissWithAndWithoutEvents(blocks);
