@@ -146,5 +146,25 @@ TEST_P(SlidingEndsTest, TheEndOfARequestStays) {
   EXPECT_EQ(cache_.Matched(prompt + reply + New(8)), 80u);
 }
 
+TEST_P(SlidingEndsTest, TheEndOfAPromptStaysWhereAnotherRequestWentOn) {
+  const Tokens prompt = New(40);
+  cache_.Run(prompt + New(40));
+  cache_.Run(prompt);
+  RunOthers();
+  EXPECT_EQ(cache_.Matched(prompt + New(8)), 40u);
+}
+
+TEST_P(SlidingEndsTest, ABlockThatLeftHasNoMark) {
+  for (int i = 0; i < 40; ++i) {  // Every block is once one of those before a branch.
+    const Tokens shared = New(60);
+    cache_.Run(shared + New(20));
+    cache_.Run(shared + New(20));
+  }
+  const Tokens prompt = New(80);
+  cache_.Run(prompt);
+  RunOthers();
+  EXPECT_EQ(cache_.Matched(prompt), 79u);
+}
+
 }  // namespace
 }  // namespace pagoda
