@@ -159,7 +159,7 @@ TEST_F(CountersTest, ARequestsPromptCountsOnce) {
     ASSERT_TRUE(Run(session, FreeSequence{sequence}).ok());
   };
   const auto uses = [&] {
-    std::vector<PrefixNode> nodes(64);
+    std::vector<PrefixNode> nodes(core_->num_prefix_nodes());
     core_->PrefixNodes(0, absl::MakeSpan(nodes));
     return TopPrefixes(nodes, 8).size();
   };
