@@ -27,7 +27,7 @@ FEWEST_FAULTS = 20
 TIMEOUT_SECONDS = 200
 
 # The quickest first.
-SUITES = ["ring_test", "conformance_test", "manager_test", "manager_parts_test", "disk_core_test", "property_test", "sim_test", "exchange_sim_test"]
+SUITES = ["ring_test", "conformance_test", "manager_test", "manager_prefixes_test", "manager_parts_test", "disk_core_test", "property_test", "sim_test", "exchange_sim_test"]
 
 # Fewer seeds than in the suites' own entries: the tests nearly miss a fault that only a long run
 # finds.
@@ -35,6 +35,7 @@ SETTINGS = {
     "ring_test": {},
     "conformance_test": {},
     "manager_test": {},
+    "manager_prefixes_test": {},
     "manager_parts_test": {},
     "disk_core_test": {},
     "property_test": {"PAGODA_PROPERTY_SEEDS": "40"},
