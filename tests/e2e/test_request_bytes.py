@@ -113,3 +113,17 @@ def test_no_method_makes_objects_of_a_hostile_request(guarded, caller):
             if caller == "a stranger" and name not in HEALTH:
                 wanted = "UNAUTHENTICATED"
             check(daemon, channel, name, what, body, wanted)
+
+
+@pytest.mark.parametrize("name", ["pagoda.v1.CacheService/Execute", "pagoda.v1.AdminService/GetStatus", *HEALTH])
+def test_a_compressed_request_is_not_inflated(guarded, name):
+    """256 KiB of gzip would become 256 MiB of zeros. gRPC's limit is for the compressed bytes."""
+    daemon = guarded(events={"smg": {"enabled": True}})
+    pathlib.Path(f"/proc/{daemon.process.pid}/clear_refs").write_text("5")
+    memory = of_status(daemon.process, "VmRSS:")
+    call = channel_of(daemon, OPERATOR).unary_unary(f"/{name}")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(bytes(256 << 20), compression=grpc.Compression.Gzip, timeout=CALL_SECONDS)
+    assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert "gzip" in refused.value.details()
+    assert of_status(daemon.process, "VmHWM:") - memory < 64 << 20
