@@ -14,17 +14,25 @@ absl::Duration DrawLease(Random& random) {
                          : absl::Milliseconds(1 << random.Between(3, 14));
 }
 
-// Half of the sessions are reserved for the tenants in equal parts. Any tenant can have the rest.
+// Half of the sessions are reserved for the tenants in equal parts of at least one. Any tenant can
+// have the rest. If the parts are more than the half, it goes to the first tenants that come.
 bool MayOpen(const World& world, TenantId tenant) {
   const uint32_t parties = world.config.num_tenants();
-  const uint32_t part = kMaxSessions / 2 / parties;
+  const uint32_t part = std::max(1u, kMaxSessions / 2 / parties);
+  const uint32_t reserved = std::min(kMaxSessions / 2, part * parties);
   std::array<uint32_t, kMaxTenantsInSim> counts = {};
   for (const SimSession& session : world.sessions) {
     if (session.in_table()) ++counts[session.tenant.value()];
   }
-  uint32_t beyond = 0;
-  for (const uint32_t count : counts) beyond += count - std::min(count, part);
-  return counts[tenant.value()] < part || beyond < kMaxSessions - part * parties;
+  uint32_t total = 0;
+  uint32_t in_parts = 0;
+  for (const uint32_t count : counts) {
+    total += count;
+    in_parts += std::min(count, part);
+  }
+  const uint32_t taken = std::min(in_parts, reserved);
+  const bool has_reserved = counts[tenant.value()] < part && taken < reserved;
+  return has_reserved || total - taken < kMaxSessions - reserved;
 }
 
 }  // namespace
