@@ -6,8 +6,11 @@ namespace pagoda {
 
 std::string Plural(std::string_view noun) {
   if (noun.ends_with("ch")) return std::string(noun) + "es";
-  if (!noun.ends_with('y')) return std::string(noun) + "s";
-  return std::string(noun.substr(0, noun.size() - 1)) + "ies";  // After a consonant.
+  const std::string_view stem = noun.substr(0, noun.size() - 1);
+  const bool has_vowel =
+      stem.empty() || std::string_view("aeiou").find(stem.back()) != std::string_view::npos;
+  if (!noun.ends_with('y') || has_vowel) return std::string(noun) + "s";
+  return std::string(stem) + "ies";
 }
 
 std::string Counted(uint64_t count, std::string_view noun) {

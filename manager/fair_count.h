@@ -11,9 +11,9 @@
 namespace pagoda {
 
 // Half of `most` is reserved in equal parts, one for each party. The other half goes to any party,
-// first come, first served. So a party always gets its part, whatever the others have. If there are
-// more parties than the reserved half has places, a part is one place, and the reserved half goes
-// to the first places of parties. So a party that has nothing gets one as long as there is room.
+// first come, first served. So a party gets its part, whatever the others have. If there are more
+// parties than the reserved half has places, a part is one place, and the reserved half goes to the
+// first places of parties. Then a party that has nothing gets one only while there is room.
 // Thread-compatible.
 //
 // Invariant: total() <= most, apart from Overdraw.

@@ -11,6 +11,7 @@ TEST(CountedTest, OneIsSingular) {
   EXPECT_EQ(Counted(2000, "retention range"), "2000 retention ranges");
   EXPECT_EQ(Counted(2, "copy"), "2 copies");
   EXPECT_EQ(Counted(2, "batch"), "2 batches");
+  EXPECT_EQ(Counted(2, "key"), "2 keys");
 }
 
 }  // namespace

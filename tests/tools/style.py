@@ -12,7 +12,7 @@
 * Text of other processes reaches a terminal or a log through one place: ForTerminal in the command
   line, Log in the daemon. So the command line has no stdio and no control sequences elsewhere, and
   the daemon writes nothing else to its standard streams but in main.cc.
-* A message of the daemon writes a count and its noun by Counted of base/counted.h, so that it says
+* A message in server/ writes a count and its noun by Counted of base/counted.h, so that it says
   "1 session". A constant, and a number that the message says is too large, need no singular.
 """
 
