@@ -30,6 +30,7 @@
 #include "server/cache/cache_opener.h"
 #include "server/callers/admission.h"
 #include "server/callers/authenticator.h"
+#include "server/callers/open_calls.h"
 #include "server/config/tenant_options.h"
 #include "server/generate/engine_service.h"
 #include "server/heartbeat.h"
@@ -363,8 +364,12 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   if (absl::Status status = ListenForMapping(); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<TlsCredentials>> tls = MakeTls(config_.server);
   if (!tls.ok()) return tls.status();
-  SetStreamLimits({.open = size_t{2} * config_.server.max_calls_per_connection,
-                   .waiting = config_.server.max_calls});
+  // Calls in kept places, health checks, and refused calls are open beside the others.
+  constexpr size_t kOtherStreams = 2 * OpenCalls::kKeptPlaces + 256;
+  const size_t max_calls = config_.server.max_calls;
+  ConnectionLimit::SetLimits({.open = size_t{2} * config_.server.max_calls_per_connection,
+                              .all_waiting = max_calls + kOtherStreams,
+                              .all_open = 2 * max_calls + kOtherStreams});
   GrpcServer::Options options{
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,

@@ -103,8 +103,8 @@ class UntakenAnswers {
     absl::Time seen = absl::InfiniteFuture();  // By CancelSome, for the first time.
     bool is_cancelled = false;
   };
-  // A part of the calls, so that threads seldom wait for each other.
-  struct Shard {
+  // A part of the calls, so that threads seldom wait for each other. No two share a cache line.
+  struct alignas(64) Shard {
     absl::Mutex mutex;  // No other lock is taken under it.
     absl::flat_hash_map<const grpc::ServerContextBase*, Entry> calls ABSL_GUARDED_BY(mutex);
     // The call that is being cancelled without the lock, because gRPC can end it or another call on

@@ -80,6 +80,8 @@ GenerateStream* GenerateStream::Open(const v1::GenerateRequest& request, ReuseNu
   const std::shared_ptr<GenerateStream> stream(new GenerateStream(reuse, std::move(check_caller)));
   stream->self_ = stream;
   stream->detailed_ = request.num_samples() > 1 || request.has_top_logprobs();
+  // The answer begins now, so a generation does not wait for its client (ConnectionLimit).
+  stream->StartSendInitialMetadata();
   return stream.get();
 }
 

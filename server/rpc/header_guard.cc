@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -25,7 +26,7 @@
 namespace pagoda::server {
 namespace {
 
-std::atomic<uint64_t> refusals = 0;
+ConnectionLimit::Time Now() { return std::chrono::steady_clock::now(); }
 
 // The library's function of this name.
 template <class Function>
@@ -39,9 +40,10 @@ class AcceptedSockets {
   // One socket. gRPC reads and writes it on different threads.
   class Socket {
    public:
-    void Begin() ABSL_LOCKS_EXCLUDED(mutex_) {
+    void Begin(int fd) ABSL_LOCKS_EXCLUDED(mutex_) {
       absl::MutexLock lock(&mutex_);
-      limit_.emplace(ConnectionLimit::Sees::kBlocked);
+      // The limit is gone before `fd` is closed.
+      limit_.emplace(ConnectionLimit::Sees::kBlocked, Now(), [fd] { shutdown(fd, SHUT_RDWR); });
       accepted_.store(true, std::memory_order_release);
     }
     void End() ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -54,20 +56,20 @@ class AcceptedSockets {
     // False: the connection must end.
     bool Receive(const msghdr& message, size_t count) ABSL_LOCKS_EXCLUDED(mutex_) {
       return Follow(message, count, [](ConnectionLimit& limit, absl::Span<const uint8_t> bytes) {
-        return limit.Receive(bytes);
+        return limit.Receive(bytes, Now());
       });
     }
-    void Send(const msghdr& message, size_t count) ABSL_LOCKS_EXCLUDED(mutex_) {
-      Follow(message, count, [](ConnectionLimit& limit, absl::Span<const uint8_t> bytes) {
-        limit.SetBlocked(false);
-        limit.Send(bytes);
-        return true;
+    // False: the connection must end.
+    bool Send(const msghdr& message, size_t count) ABSL_LOCKS_EXCLUDED(mutex_) {
+      return Follow(message, count, [](ConnectionLimit& limit, absl::Span<const uint8_t> bytes) {
+        limit.SetBlocked(false, Now());
+        return limit.Send(bytes, Now());
       });
     }
     // The system takes no more bytes now.
     void Block() ABSL_LOCKS_EXCLUDED(mutex_) {
       absl::MutexLock lock(&mutex_);
-      if (limit_.has_value()) limit_->SetBlocked(true);
+      if (limit_.has_value()) limit_->SetBlocked(true, Now());
     }
 
    private:
@@ -143,7 +145,7 @@ ConnectionLimit* LimitOf(SSL* ssl) {
   if (void* limit = SSL_get_ex_data(ssl, LimitIndex()); limit != nullptr) {
     return static_cast<ConnectionLimit*>(limit);
   }
-  auto made = std::make_unique<ConnectionLimit>(ConnectionLimit::Sees::kNothing);
+  auto made = std::make_unique<ConnectionLimit>(ConnectionLimit::Sees::kNothing, Now());
   return SSL_set_ex_data(ssl, LimitIndex(), made.get()) == 1 ? made.release() : nullptr;
 }
 
@@ -170,7 +172,7 @@ absl::Status CheckHeaderGuard() {
   return absl::OkStatus();
 }
 
-uint64_t HeaderGuardRefusals() { return refusals.load(std::memory_order_relaxed); }
+uint64_t HeaderGuardRefusals() { return ConnectionLimit::NumEnded(); }
 
 }  // namespace pagoda::server
 
@@ -183,7 +185,7 @@ int accept4(int listener, sockaddr* address, socklen_t* size, int flags) {
         return next(listener, peer, peer_size, flags);
       });
   if (auto* const socket = pagoda::server::Sockets().FindOrMake(fd); socket != nullptr) {
-    socket->Begin();
+    socket->Begin(fd);
   }
   return fd;
 }
@@ -201,7 +203,6 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
   if (count <= 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) != 0) return count;
   auto* const socket = pagoda::server::Sockets().Find(fd);
   if (socket == nullptr || socket->Receive(*message, static_cast<size_t>(count))) return count;
-  pagoda::server::refusals.fetch_add(1, std::memory_order_relaxed);
   errno = ECONNRESET;
   return -1;
 }
@@ -211,7 +212,10 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   const ssize_t count = next(fd, message, flags);
   auto* const socket = pagoda::server::Sockets().Find(fd);
   if (socket == nullptr) return count;
-  if (count > 0) socket->Send(*message, static_cast<size_t>(count));
+  if (count > 0 && !socket->Send(*message, static_cast<size_t>(count))) {
+    errno = ECONNRESET;
+    return -1;
+  }
   if (count < 0 && errno == EAGAIN) {
     socket->Block();
     errno = EAGAIN;
@@ -232,8 +236,9 @@ int SSL_read(SSL* ssl, void* bytes, int size) {
   const int count = next(ssl, bytes, size);
   if (count <= 0 || SSL_is_server(ssl) == 0) return count;
   auto* const limit = pagoda::server::LimitOf(ssl);
-  if (limit != nullptr && limit->Receive(pagoda::server::AsBytes(bytes, count))) return count;
-  pagoda::server::refusals.fetch_add(1, std::memory_order_relaxed);
+  if (limit != nullptr &&
+      limit->Receive(pagoda::server::AsBytes(bytes, count), pagoda::server::Now()))
+    return count;
   ERR_raise(ERR_LIB_USER, ERR_R_OPERATION_FAIL);
   return -1;
 }
@@ -242,10 +247,11 @@ int SSL_write(SSL* ssl, const void* bytes, int size) {
   static auto* const next = pagoda::server::Next<decltype(SSL_write)>("SSL_write");
   const int count = next(ssl, bytes, size);
   if (count <= 0 || SSL_is_server(ssl) == 0) return count;
-  if (auto* const limit = pagoda::server::LimitOf(ssl); limit != nullptr) {
-    limit->Send(pagoda::server::AsBytes(bytes, count));
-  }
-  return count;
+  auto* const limit = pagoda::server::LimitOf(ssl);
+  if (limit == nullptr || limit->Send(pagoda::server::AsBytes(bytes, count), pagoda::server::Now()))
+    return count;
+  ERR_raise(ERR_LIB_USER, ERR_R_OPERATION_FAIL);
+  return -1;
 }
 
 }  // extern "C"

@@ -12,9 +12,9 @@ namespace pagoda::server {
 // gRPC 1.51 offers no hook between the socket, or TLS, and its parser. The program therefore
 // defines the functions with which gRPC serves its clients: accept4, recvmsg, sendmsg and close of
 // the C library, and SSL_read and SSL_write of OpenSSL. Each calls the library's function and
-// inspects its result. A connection that exceeds ConnectionLimit appears to be reset (with TLS:
-// broken), and gRPC closes it. Sockets that this process did not accept pass unchanged. accept,
-// which other libraries call, accept4 and close also follow the rule of accept_guard.h.
+// inspects its result. A connection that ConnectionLimit ends appears to be reset or at its end
+// (with TLS: broken), and gRPC closes it. Sockets that this process did not accept pass unchanged.
+// accept, which other libraries call, accept4 and close also follow the rule of accept_guard.h.
 //
 // The dynamic linker prefers a program's definition to a library's, so this works for gRPC as a
 // shared and as a static library.

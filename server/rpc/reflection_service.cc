@@ -81,6 +81,7 @@ class ReflectionStream final : public ReflectionReactor {
   void Begin(std::shared_ptr<ReflectionStream> self) {
     self_ = std::move(self);
     absl::MutexLock lock(&mutex_);
+    StartSendInitialMetadata();  // As SessionStream.
     StartRead(&request_);
   }
 

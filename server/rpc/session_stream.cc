@@ -16,7 +16,8 @@ SessionStream* SessionStream::Start(const BatchRun::Context& context, const Cach
                         std::move(slot), streams));
   stream->self_ = stream;
   streams->Add(stream);
-  // The answer begins now: a stream without one counts as an incomplete request (ConnectionLimit).
+  // The answer begins now. Without one the stream is an incomplete request, which would end its
+  // connection (ConnectionLimit).
   stream->StartSendInitialMetadata();
   stream->ReadNext();
   return stream.get();

@@ -31,6 +31,8 @@ WatchStream* WatchStream::Start(const SharedManager* manager, Set* streams, cons
       new WatchStream(manager, streams, options, std::move(feed), std::move(slot)));
   stream->self_ = stream;
   options.metrics->Opened();
+  // The answer begins now, so an idle subscriber does not wait for its client (ConnectionLimit).
+  stream->StartSendInitialMetadata();
   {
     absl::MutexLock lock(&stream->mutex_);
     if (options.snapshot) {

@@ -8,6 +8,9 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, END_HEADERS, ACK = 0x1, 0x4, 0x1
 CANCEL = 8
+INITIAL_WINDOW_SIZE = 4
+NO_WINDOW = struct.pack(">HI", INITIAL_WINDOW_SIZE, 0)
+HEALTH = "/grpc.health.v1.Health/Check"
 SEND_SECONDS = 10
 
 
@@ -35,6 +38,38 @@ def conversation(path, payload, stream=1):
     """The frames of a good call, one by one."""
     return [PREFACE, frame(SETTINGS), frame(HEADERS, END_HEADERS, stream, call_headers(path)),
             frame(DATA, END_STREAM, stream, message(payload))]
+
+
+def calls(path, streams, whole=True, token=None):
+    """Many calls of one method. If not `whole`, their messages never come."""
+    block = call_headers(path) + (header("authorization", f"Bearer {token}") if token else b"")
+    for stream in range(1, 2 * streams, 2):
+        yield frame(HEADERS, END_HEADERS, stream, block) + (frame(DATA, END_STREAM, stream, message(b"")) if whole else b"")
+
+
+def greet(connection, acknowledge):
+    """The beginning of a connection whose window is 0."""
+    connection.sendall(PREFACE + frame(SETTINGS, 0, 0, NO_WINDOW))
+    seen = b""
+    while acknowledge and frame(SETTINGS, ACK) not in seen:
+        if not (piece := connection.recv(65536)):
+            raise ConnectionError("the daemon has ended the connection")
+        seen += piece
+    if acknowledge:
+        connection.sendall(frame(SETTINGS, ACK))
+
+
+def send_unread(address, frames, acknowledge):
+    """Sends the frames on a new connection and reads no answers. Returns the connection, and
+    whether the daemon has taken all frames."""
+    host, port = address.rsplit(":", 1)
+    connection = socket.create_connection((host, int(port)), timeout=1)
+    try:
+        greet(connection, acknowledge)
+        connection.sendall(frames)
+    except OSError:  # The daemon has ended the connection, or reads no more.
+        return connection, False
+    return connection, True
 
 
 class Attacker:

@@ -53,14 +53,14 @@ def cpu_seconds(process):
 class Listener:
     """One of the daemon's addresses: raw connections, and a good client's channel."""
 
-    def __init__(self, kind, start_daemon, folder):
+    def __init__(self, kind, start_daemon, folder, server=(), **sections):
         self.kind = kind
-        server = {"http_address": "127.0.0.1:0"}
+        server = {"http_address": "127.0.0.1:0"} | dict(server)
         if kind == "tls":
             self.authority = Authority(folder / "certificates")
             certificate, key = self.authority.sign("daemon", "IP:127.0.0.1", "DNS:localhost")
             server["tls"] = {"certificate": str(certificate), "key": str(key)}
-        self.daemon = start_daemon(server=server)
+        self.daemon = start_daemon(server=server, **sections)
 
     def connect(self):
         if self.kind == "unix":
