@@ -16,7 +16,7 @@ from pagoda.v1 import admin_pb2, admin_pb2_grpc, engine_pb2, engine_pb2_grpc, ev
 CONNECTIONS = 20
 STREAMS = 5000  # On each connection.
 MAX_CALLS = 1024
-MAX_GROWTH_BYTES = 64 << 20
+MAX_GROWTH_BYTES = 128 << 20  # Without the limits it is 1.5 GiB.
 # Of answered calls twice MAX_CALLS are open, and as many of connections that are being closed.
 MAX_ANSWERED_GROWTH_BYTES = 256 << 20
 OPERATOR, A, B = "operator-0123456789abcdef", "tenant-a-0123456789abcdef", "tenant-b-0123456789abcdef"
