@@ -220,7 +220,7 @@ TEST(PeerTransfersTest, AClientThatReadsALittleNowAndThenIsClosed) {
   ASSERT_TRUE(WaitUntil([&] { return server->stats().hits > 0; }));
   // A block takes more than 5 seconds so. The server sees bytes leave many times a second.
   EXPECT_TRUE(WaitUntil([&] {
-    lazy.Read(16 << 10);
+    lazy.Read(4 << 10);
     return server->stats().connections == 0;
   }));
   EXPECT_TRUE(WaitUntil([&] { return server->stats().failed == 1; }));
