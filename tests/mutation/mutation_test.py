@@ -39,7 +39,7 @@ SETTINGS = {
     "manager_parts_test": {},
     "disk_core_test": {},
     "property_test": {"PAGODA_PROPERTY_SEEDS": "40"},
-    "sim_test": {"PAGODA_SIM_SEEDS": "120", "PAGODA_SIM_OPS": "2500", "PAGODA_SIM_WORKERS": "1",
+    "sim_test": {"PAGODA_SIM_SEEDS": "390", "PAGODA_SIM_OPS": "2500", "PAGODA_SIM_WORKERS": "1",
                  "PAGODA_SIM_SHRINK_SECONDS": "0"},
     "exchange_sim_test": {"PAGODA_EXCHANGE_SIM_SEEDS": "400", "PAGODA_SIM_WORKERS": "1"},
 }

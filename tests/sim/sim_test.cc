@@ -58,9 +58,11 @@ TEST(SimTest, EveryRunHolds) {
   }
   PrintCoverage(outcome);
   if (outcome.operations < 1'000'000) return;
-  // The runs must have met every case, and often.
+  // The runs must have met every case, and often. A policy seldom keeps its victim, because most
+  // blocks that come from the tier above are worth more.
   for (size_t i = 0; i < kMetNames.size(); ++i) {
-    EXPECT_GT(outcome.coverage.counts[i], outcome.operations / 100'000) << kMetNames[i];
+    const uint64_t rarity = static_cast<Met>(i) == Met::kKeptOut ? 2'000'000 : 100'000;
+    EXPECT_GT(outcome.coverage.counts[i], outcome.operations / rarity) << kMetNames[i];
   }
 }
 
