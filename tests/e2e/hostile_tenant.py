@@ -22,7 +22,6 @@ import urllib.request
 
 import grpc
 from forked_clients import run_clients
-from hostile_wire import HEALTH, calls, send_unread
 from pagoda_client import Client, OperationError, ask_to_map, authorized, call_status, connect, reason_of
 from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, mapping_pb2, types_pb2
 
@@ -489,31 +488,6 @@ def silent_http_connections(me):
         if len(held) > 800:
             held.popleft().close()
     time.sleep(0.1)
-
-
-def send_calls(me, *kinds):
-    """On 60 connections, then on one more of each kind: many calls, and whether it acknowledges the
-    limit."""
-    held = me.state.setdefault("held", collections.deque(maxlen=60))  # The oldest one closes.
-    for frames, acknowledge in kinds * (1 if held else 60 // len(kinds)):
-        connection, taken = send_unread(me.facts["grpc_address"], frames, acknowledge)
-        me.counts.update(tries=1, refused=not taken)
-        held.append(connection)
-    time.sleep(0.5)
-
-
-@attack
-def calls_that_nobody_finishes(me):
-    """Health checks without the acknowledgement, without an end, or with unread answers."""
-    if "frames" not in me.state:
-        me.state["frames"] = [b"".join(calls(HEALTH, 20_000, whole)) for whole in (True, False)]
-    whole, begun = me.state["frames"]
-    send_calls(me, (whole, False), (begun, True), (whole, True))
-
-
-@attack
-def refused_calls_that_nobody_reads(me):
-    send_calls(me, (b"".join(calls("/pagoda.v1.AdminService/ListSessions", 2000, token=me.token)), True))
 
 
 @attack

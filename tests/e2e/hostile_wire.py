@@ -59,19 +59,6 @@ def greet(connection, acknowledge):
         connection.sendall(frame(SETTINGS, ACK))
 
 
-def send_unread(address, frames, acknowledge):
-    """Sends the frames on a new connection and reads no answers. Returns the connection, and
-    whether the daemon has taken all frames."""
-    host, port = address.rsplit(":", 1)
-    connection = socket.create_connection((host, int(port)), timeout=1)
-    try:
-        greet(connection, acknowledge)
-        connection.sendall(frames)
-    except OSError:  # The daemon has ended the connection, or reads no more.
-        return connection, False
-    return connection, True
-
-
 class Attacker:
     """Opens connections and sends random variations of good calls. Remembers the connections that
     it keeps open."""
