@@ -19,10 +19,11 @@ namespace pagoda::server {
 std::string NetworkOf(const sockaddr_storage& address);
 
 // Bounds the rate of wrong tokens of each network: kFree at once, and one more each kInterval. Only
-// above that rate the network waits before its next token is checked, kInterval at most. A right
-// token would have to wait then too, because whether it is right shows only in the check. At this
-// rate a guess of a token of 16 characters (kMinTokenLength) does not succeed in years, and the few
-// wrong tokens of one host keep no other one of its network out.
+// above that rate the network waits before its next token is checked: kInterval, and longer while
+// others there show tokens first. A right token would have to wait then too, because only the check
+// shows whether it is right. At this rate a guess of a token of 16 characters (kMinTokenLength)
+// does not succeed in years, and the few wrong tokens of one host keep no other one of its network
+// out.
 //
 // The first kFree tokens count once, however often they come: a daemon that was given the wrong
 // token tries it for ever, and guesses nothing. A network is forgotten kForgotten after it could

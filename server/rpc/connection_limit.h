@@ -33,7 +33,8 @@ struct StreamLimits {
 //    read what the server sends, complete requests wait too, until their answer has begun. All
 //    connections together have StreamLimits::all_waiting of these, and StreamLimits::all_open
 //    streams of any kind. A stream beyond these numbers ends the connection that has most of them,
-//    and of several the oldest. So who fills the limit loses its connection, and nobody else does.
+//    and of several the oldest. Ended connections count until they are gone. Meanwhile others may
+//    begin as many streams again, and beyond that only connections with few of them.
 // 5. A client that has incomplete requests completes one within kCompleteTime.
 // 6. A client reads something within kReadTime.
 //
