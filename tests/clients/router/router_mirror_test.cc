@@ -25,6 +25,7 @@
 #include "tests/clients/router/daemon_process.h"
 #include "tests/clients/temp_directory.h"
 #include "tests/server/test_daemon.h"
+#include "tests/wait_until.h"
 
 namespace pagoda {
 namespace {
@@ -187,23 +188,37 @@ class RouterMirrorTest : public testing::Test {
     return {};
   }
 
-  // Nothing changes in the daemon meanwhile.
+  // Nothing changes in the daemon meanwhile. A connection that lost a piece may end after the
+  // router has the last event; the router then answers nothing of this node until it follows again.
+  // A mirror that differs stays different.
   void ExpectEqual(Node& node) {
     const uint64_t revision = node.manager().revision().value();
     const uint64_t epoch = node.manager().epoch().value();
-    ASSERT_TRUE(Await(
-        [&] {
-          const NodeFigures figures = Row(node).figures;
-          return figures.state == NodeState::kFollowing && figures.epoch == epoch &&
-                 figures.revision == revision;
-        },
-        absl::StrCat(node.name(), " arrives at revision ", revision)));
     const ChunkTiers expected = ChunksOf(node.manager());
-    EXPECT_EQ(Row(node).records, expected.size()) << node.name();
-    for (const auto& [chunk, tier] : expected) {
-      EXPECT_EQ(router_->TierOf(node.name(), chunk), tier) << node.name();
-    }
+    std::string state;
+    const bool is_equal = WaitUntil([&] {
+      const PrefixRouter::NodeRow row = Row(node);
+      const ChunkTiers known = Known(node, expected);
+      state =
+          absl::StrCat(std::string(NodeStateName(row.figures.state)), ", epoch ", row.figures.epoch,
+                       ", revision ", row.figures.revision, ", ", row.records, " records, ",
+                       known.size(), " of the daemon's chunks in their tier");
+      return row.figures.state == NodeState::kFollowing && row.figures.epoch == epoch &&
+             row.figures.revision == revision && row.records == expected.size() &&
+             known == expected;
+    });
+    EXPECT_TRUE(is_equal) << node.name() << ": " << state << "; the daemon has epoch " << epoch
+                          << ", revision " << revision << ", " << expected.size() << " chunks";
     largest_ = std::max(largest_, expected.size());
+  }
+
+  // The chunks that the router knows at the node in the daemon's tier.
+  ChunkTiers Known(const Node& node, const ChunkTiers& expected) const {
+    ChunkTiers known;
+    for (const auto& [chunk, tier] : expected) {
+      if (router_->TierOf(node.name(), chunk) == tier) known[chunk] = tier;
+    }
+    return known;
   }
 
   const std::unique_ptr<PrefixRouter> router_ = *PrefixRouter::Create(Options());
