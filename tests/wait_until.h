@@ -11,7 +11,7 @@
 namespace pagoda {
 
 // Whether it happens. Only a fault takes a minute.
-inline bool WaitUntil(const std::function<bool()>& happens) {
+[[nodiscard]] inline bool WaitUntil(const std::function<bool()>& happens) {
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
   while (!happens()) {
     if (absl::Now() > deadline) return false;

@@ -85,7 +85,7 @@ TEST_P(ExchangeRedisTest, ABrokenValueEndsThePrefixAndIsReplaced) {
   EXPECT_EQ(there.cache.Compute(tokens), 7 * kBlockTokens);
   // The broken value was withdrawn: it ends after a millisecond.
   uint32_t written = 0;
-  WaitUntil([&] { return (written = there.Publish(tokens)) > 0; });
+  ASSERT_TRUE(WaitUntil([&] { return (written = there.Publish(tokens)) > 0; }));
   EXPECT_EQ(written, 1u);
   there.cache.manager().ResetPrefixCache();
   EXPECT_EQ(there.Fetch(tokens).fetched_tokens, 20 * kBlockTokens);
@@ -105,12 +105,12 @@ TEST_P(ExchangeRedisTest, AServerThatDiesIsAMiss) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(10)) << "the deadline of a fetch";
   server.Start();
   ASSERT_TRUE(server.is_up());
-  WaitUntil([&] { return here.Publish(tokens) > 0; });
+  ASSERT_TRUE(WaitUntil([&] { return here.Publish(tokens) > 0; }));
   FetchedPrefix fetched;
-  WaitUntil([&] {
+  ASSERT_TRUE(WaitUntil([&] {
     fetched = there.Fetch(tokens);  // Its connection comes back later.
     return fetched.fetched_tokens > 0;
-  });
+  }));
   EXPECT_EQ(fetched.fetched_tokens, 20 * kBlockTokens);
 }
 

@@ -110,15 +110,15 @@ void RedisServer::Start() {
   // An error is an answer too: NOAUTH. A server that cannot listen ends.
   is_up_ = false;
   if (pid_ <= 0) return;
-  WaitUntil([this] {
+  const bool has_answered_or_ended = WaitUntil([this] {
     if (waitpid(pid_, nullptr, WNOHANG) == pid_) {
       pid_ = -1;
       return true;
     }
     RespClient client(port_);
-    is_up_ = client.is_open() && client.Do({"PING"}).text.find("BROKEN") == std::string::npos;
-    return is_up_;
+    return client.is_open() && client.Do({"PING"}).text.find("BROKEN") == std::string::npos;
   });
+  is_up_ = has_answered_or_ended && pid_ > 0;
 }
 
 bool RedisServer::Set(const std::string& option, const std::string& value) {
