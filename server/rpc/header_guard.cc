@@ -178,23 +178,23 @@ uint64_t HeaderGuardRefusals() { return ConnectionLimit::NumEnded(); }
 
 extern "C" {
 
-int accept4(int listener, sockaddr* address, socklen_t* size, int flags) {
+int accept4(int fd, sockaddr* addr, socklen_t* addr_len, int flags) {
   static auto* const next = pagoda::server::Next<decltype(accept4)>("accept4");
-  const int fd = pagoda::server::AcceptByRule(
-      listener, address, size, [listener, flags](sockaddr* peer, socklen_t* peer_size) {
-        return next(listener, peer, peer_size, flags);
+  const int accepted = pagoda::server::AcceptByRule(
+      fd, addr, addr_len, [fd, flags](sockaddr* peer, socklen_t* peer_size) {
+        return next(fd, peer, peer_size, flags);
       });
-  if (auto* const socket = pagoda::server::Sockets().FindOrMake(fd); socket != nullptr) {
-    socket->Begin(fd);
+  if (auto* const socket = pagoda::server::Sockets().FindOrMake(accepted); socket != nullptr) {
+    socket->Begin(accepted);
   }
-  return fd;
+  return accepted;
 }
 
-int accept(int listener, sockaddr* address, socklen_t* size) {
+int accept(int fd, sockaddr* addr, socklen_t* addr_len) {
   static auto* const next = pagoda::server::Next<decltype(accept)>("accept");
   return pagoda::server::AcceptByRule(
-      listener, address, size,
-      [listener](sockaddr* peer, socklen_t* peer_size) { return next(listener, peer, peer_size); });
+      fd, addr, addr_len,
+      [fd](sockaddr* peer, socklen_t* peer_size) { return next(fd, peer, peer_size); });
 }
 
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
@@ -231,24 +231,24 @@ int close(int fd) {
   return next(fd);
 }
 
-int SSL_read(SSL* ssl, void* bytes, int size) {
+int SSL_read(SSL* ssl, void* buf, int num) {
   static auto* const next = pagoda::server::Next<decltype(SSL_read)>("SSL_read");
-  const int count = next(ssl, bytes, size);
+  const int count = next(ssl, buf, num);
   if (count <= 0 || SSL_is_server(ssl) == 0) return count;
   auto* const limit = pagoda::server::LimitOf(ssl);
   if (limit != nullptr &&
-      limit->Receive(pagoda::server::AsBytes(bytes, count), pagoda::server::Now()))
+      limit->Receive(pagoda::server::AsBytes(buf, count), pagoda::server::Now()))
     return count;
   ERR_raise(ERR_LIB_USER, ERR_R_OPERATION_FAIL);
   return -1;
 }
 
-int SSL_write(SSL* ssl, const void* bytes, int size) {
+int SSL_write(SSL* ssl, const void* buf, int num) {
   static auto* const next = pagoda::server::Next<decltype(SSL_write)>("SSL_write");
-  const int count = next(ssl, bytes, size);
+  const int count = next(ssl, buf, num);
   if (count <= 0 || SSL_is_server(ssl) == 0) return count;
   auto* const limit = pagoda::server::LimitOf(ssl);
-  if (limit == nullptr || limit->Send(pagoda::server::AsBytes(bytes, count), pagoda::server::Now()))
+  if (limit == nullptr || limit->Send(pagoda::server::AsBytes(buf, count), pagoda::server::Now()))
     return count;
   ERR_raise(ERR_LIB_USER, ERR_R_OPERATION_FAIL);
   return -1;
