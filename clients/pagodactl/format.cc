@@ -4,12 +4,12 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/counted.h"
 
 namespace pagoda {
 
@@ -21,14 +21,7 @@ std::string FormatCount(uint64_t count) {
 
 std::string FormatCounted(uint64_t count, const std::string& noun) {
   if (count == 1) return absl::StrCat("1 ", noun);
-  absl::string_view stem = noun;
-  const char* end = "s";
-  if (absl::EndsWith(noun, "ch")) {
-    end = "es";
-  } else if (absl::ConsumeSuffix(&stem, "y")) {  // After a consonant.
-    end = "ies";
-  }
-  return absl::StrCat(FormatCount(count), " ", stem, end);
+  return absl::StrCat(FormatCount(count), " ", Plural(noun));
 }
 
 std::string FormatCached(uint64_t count, const std::string& noun) {

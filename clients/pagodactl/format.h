@@ -14,7 +14,8 @@
 namespace pagoda {
 
 std::string FormatCount(uint64_t count);  // "12,031"
-// "1 session", "2,000 sessions", "2 copies", "2 batches". Every number of things is written by it.
+// "1 session", "2,000 sessions", "2 copies": Counted of base/counted.h, with separators in the
+// number. Every number of things is written by it.
 std::string FormatCounted(uint64_t count, const std::string& noun);
 // "1 token is cached", "2 tokens are cached".
 std::string FormatCached(uint64_t count, const std::string& noun);
