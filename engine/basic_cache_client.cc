@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "engine/flat_slots.h"
 #include "pools/pool.h"
@@ -244,8 +245,8 @@ class BasicCache final : public CacheClient {
   absl::Status CheckCapacity(uint64_t tokens) const {
     const uint64_t most = uint64_t{blocks_per_place_} * tokens_per_block_.value();
     if (tokens <= most) return absl::OkStatus();
-    return MakeError(Reason::kInvalidCount,
-                     absl::StrCat("a sequence of ", tokens, " tokens; the limit is ", most));
+    return MakeError(Reason::kInvalidCount, absl::StrCat("a sequence of ", Counted(tokens, "token"),
+                                                         "; the limit is ", most));
   }
 
   // Adds a sequence with slots for `tokens`.
@@ -289,18 +290,19 @@ class BasicCache final : public CacheClient {
   static absl::Status Commit(const Op& op, BasicSequence& sequence) {
     const uint64_t end = uint64_t{sequence.token_count} + op.tokens.size();
     if (!op.tokens.empty() && end > sequence.reserved_tokens) {
-      return MakeError(
-          Reason::kReservationExceeded,
-          absl::StrCat(end, " tokens exceed the reserved tokens, ", sequence.reserved_tokens));
+      return MakeError(Reason::kReservationExceeded,
+                       absl::StrCat(Counted(end, "token"), " would exceed the reserved tokens, ",
+                                    sequence.reserved_tokens));
     }
     if (op.computed_tokens > end) {
       return MakeError(Reason::kComputedBeyondTokens,
-                       absl::StrCat(op.computed_tokens, " computed tokens of ", end, " tokens"));
+                       absl::StrCat(Counted(op.computed_tokens, "computed token"), " of ",
+                                    Counted(end, "token")));
     }
     if (op.computed_tokens != 0 && op.computed_tokens < sequence.computed_tokens) {
       return MakeError(Reason::kComputedBackwards,
-                       absl::StrCat(op.computed_tokens, " computed tokens, fewer than before: ",
-                                    sequence.computed_tokens));
+                       absl::StrCat(Counted(op.computed_tokens, "computed token"),
+                                    ", fewer than before: ", sequence.computed_tokens));
     }
     sequence.token_count = static_cast<uint32_t>(end);
     if (op.computed_tokens != 0) sequence.computed_tokens = op.computed_tokens;
@@ -359,8 +361,8 @@ absl::StatusOr<std::unique_ptr<CacheClient>> MakeBasicCacheClient(
       uint64_t{tokens_per_block.BlocksFor(options.max_sequence_tokens)} * options.max_sequences;
   if (slots == 0 || slots > std::numeric_limits<int32_t>::max()) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("a basic cache of ", options.max_sequences, " sequences of ",
-                                  options.max_sequence_tokens, " tokens"));
+                     absl::StrCat("a basic cache of ", Counted(options.max_sequences, "sequence"),
+                                  " of ", Counted(options.max_sequence_tokens, "token")));
   }
   // Unique names, so that caches do not share pools.
   static std::atomic<uint32_t> count = 0;

@@ -116,7 +116,7 @@ absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& mod
   if (request.beam_width > max_running_sequences) {
     return MakeError(Reason::kInvalidCount,
                      absl::StrCat("beam_width is ", request.beam_width, "; the engine runs ",
-                                  max_running_sequences, " sequences at once"));
+                                  Counted(max_running_sequences, "sequence"), " at once"));
   }
   return Scheduler::CheckCapacity(cache, request);
 }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -42,7 +43,7 @@ absl::Status FlatSlots::Reserve(uint64_t slots) {
 absl::StatusOr<std::vector<uint32_t>> FlatSlots::Take(size_t count) {
   if (count > free_.size()) {
     return MakeError(Reason::kBlocksExhausted,
-                     absl::StrCat(count, " slots are needed, ", free_.size(), " are free"));
+                     absl::StrCat("needed: ", Counted(count, "slot"), "; free: ", free_.size()));
   }
   if (count == 0) return std::vector<uint32_t>();
   const auto end = std::next(free_.begin(), static_cast<std::ptrdiff_t>(count));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/counted.h"
 #include "kernels/shape_checks.h"
 
 namespace pagoda::kernels {
@@ -26,9 +27,9 @@ absl::Status CheckTable(const PagedAttentionParams& params, size_t sequence) {
   const uint64_t context = static_cast<uint64_t>(params.context_lengths[sequence]);
   const uint64_t blocks = (context + params.kv.tokens_per_block - 1) / params.kv.tokens_per_block;
   if (blocks > params.block_table_stride) {
-    return InvalidArgument("block_tables has ", params.block_table_stride,
-                           " entries a sequence; the context of ", context, " tokens of sequence ",
-                           sequence, " needs ", blocks);
+    return InvalidArgument("block_tables has ", Counted(params.block_table_stride, "entry"),
+                           " a sequence; the context of ", Counted(context, "token"),
+                           " of sequence ", sequence, " needs ", blocks);
   }
   const int32_t* table = params.block_tables.data() + sequence * params.block_table_stride;
   for (uint64_t i = FirstSeenBlock(params, sequence); i < blocks; ++i) {
@@ -138,9 +139,10 @@ absl::Status CheckPlan(const AttentionPlan& plan, const PagedAttentionParams& pa
                            params.kv.num_kv_heads);
   }
   if (!PlanWalk(plan, params).Fits()) {
-    return InvalidArgument("plan was made for other lengths or another mask than those of ",
-                           params.context_lengths.size(), " sequences with ",
-                           params.query_starts.back(), " query tokens");
+    return InvalidArgument(
+        "plan was made for other lengths or another mask than those of ",
+        Counted(params.context_lengths.size(), "sequence"), " with ",
+        Counted(static_cast<uint64_t>(params.query_starts.back()), "query token"));
   }
   return absl::OkStatus();
 }

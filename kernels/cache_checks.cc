@@ -6,6 +6,7 @@
 #include <iterator>
 #include <vector>
 
+#include "base/counted.h"
 #include "kernels/shape_checks.h"
 
 namespace pagoda::kernels {
@@ -18,8 +19,9 @@ absl::Status CheckTable(const KvLayer& kv, absl::Span<const int32_t> block_table
   if (first == end) return absl::OkStatus();
   const uint64_t end_block = (end - 1) / kv.tokens_per_block + 1;
   if (end_block > block_table_stride) {
-    return InvalidArgument("block_tables has ", block_table_stride, " entries a sequence; the ",
-                           end, " tokens of sequence ", sequence, " need ", end_block);
+    return InvalidArgument("block_tables has ", Counted(block_table_stride, "entry"),
+                           " a sequence; the ", Counted(end, "token"), " of sequence ", sequence,
+                           " need ", end_block);
   }
   const int32_t* table = block_tables.data() + sequence * block_table_stride;
   for (uint64_t i = first / kv.tokens_per_block; i < end_block; ++i) {

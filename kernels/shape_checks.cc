@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/counted.h"
 #include "kernels/attention_merge.h"
 #include "kernels/block_copy.h"
 #include "kernels/cache_gather.h"
@@ -33,8 +34,8 @@ absl::Status CheckRows(const char* name, const void* pointer, ElementType type) 
 absl::Status CheckTablesSize(uint64_t size, uint64_t num_sequences, uint64_t stride) {
   const bool fits = stride == 0 ? size == 0 : size % stride == 0 && size / stride == num_sequences;
   if (fits) return absl::OkStatus();
-  return InvalidArgument("block_tables has ", size, " entries, not ", num_sequences,
-                         " sequences * block_table_stride ", stride);
+  return InvalidArgument("block_tables has ", Counted(size, "entry"), ", not ",
+                         Counted(num_sequences, "sequence"), " * block_table_stride ", stride);
 }
 
 // Whether `count` rows of `token_bytes`, `stride_bytes` apart, fit into `available_bytes`. Both
@@ -96,9 +97,9 @@ absl::Status CheckKvLayer(const KvLayer& kv) {
 absl::Status CheckMask(const AttentionMask& mask) {
   const BlockSparsity& sparsity = mask.sparsity;
   if (!mask.causal && (mask.window_tokens != 0 || sparsity.block_tokens != 0)) {
-    return InvalidArgument("mask.causal is false, with a window of ", mask.window_tokens,
-                           " tokens and sparse blocks of ", sparsity.block_tokens,
-                           "; both need causal attention");
+    return InvalidArgument("mask.causal is false, with a window of ",
+                           Counted(mask.window_tokens, "token"), " and sparse blocks of ",
+                           sparsity.block_tokens, "; both need causal attention");
   }
   if (mask.sink_tokens != 0 && mask.window_tokens == 0) {
     return InvalidArgument("mask.sink_tokens is ", mask.sink_tokens, ", without a window");
@@ -147,7 +148,7 @@ absl::Status CheckShapes(const PagedAttentionParams& params) {
   }
   const uint64_t num_sequences = params.context_lengths.size();
   if (params.query_starts.size() != num_sequences + 1) {
-    return InvalidArgument("query_starts has ", params.query_starts.size(), " entries; ",
+    return InvalidArgument("query_starts has ", Counted(params.query_starts.size(), "entry"), "; ",
                            num_sequences, " context_lengths need one more");
   }
   return CheckTablesSize(params.block_tables.size(), num_sequences, params.block_table_stride);
@@ -210,8 +211,8 @@ absl::Status CheckShapes(const CacheFillParams& params) {
   if (absl::Status status = CheckShapes(params.rows, params.kv); !status.ok()) return status;
   const uint64_t num_sequences = params.first_positions.size();
   if (params.starts.size() != num_sequences + 1) {
-    return InvalidArgument("starts has ", params.starts.size(), " entries; ", num_sequences,
-                           " first_positions need one more");
+    return InvalidArgument("starts has ", Counted(params.starts.size(), "entry"), "; ",
+                           num_sequences, " first_positions need one more");
   }
   return CheckTablesSize(params.block_tables.size(), num_sequences, params.block_table_stride);
 }

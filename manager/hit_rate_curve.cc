@@ -178,8 +178,8 @@ std::string HitRateCurve::WhyUnavailable() const {
   if (counts_.rate == 0) {
     return "a sliding window has no curve, because its hits depend on more than single blocks";
   }
-  return absl::StrCat("too little traffic: ", static_cast<int>(expected_), " of the ",
-                      static_cast<int>(kMinSampledLookups),
+  constexpr int kNeeded = static_cast<int>(kMinSampledLookups);
+  return absl::StrCat("too little traffic: ", static_cast<int>(expected_), " of the ", kNeeded,
                       " blocks that the sample needs were looked up");
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/operation.h"
 
@@ -289,10 +290,11 @@ absl::Status KvSnapshot::Restore(CacheClient& client, MappedPools pools, Sequenc
                                  absl::Span<const TokenId> tokens) const {
   if (tokens.size() < std::max(num_tokens_, 1u) ||
       client.info().tokens_per_block != tokens_per_block_) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat(tokens.size(), " tokens in blocks of ",
-                                  client.info().tokens_per_block, " for a snapshot of ",
-                                  num_tokens_, " tokens in blocks of ", tokens_per_block_));
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat(Counted(tokens.size(), "token"), " in blocks of ",
+                     client.info().tokens_per_block, " for a snapshot of ",
+                     Counted(num_tokens_, "token"), " in blocks of ", tokens_per_block_));
   }
   Restoring restoring(*this, client, pools, sequence);
   if (absl::Status found = restoring.FindPools(); !found.ok()) return found;

@@ -24,13 +24,14 @@ absl::Status PinTable::CheckCapacity(TenantId tenant, uint64_t blocks) const {
   const auto check = [blocks](const char* whose, uint64_t pins, uint64_t references,
                               uint64_t max_pins, uint64_t max_references) {
     if (pins >= max_pins) {
-      return MakeError(Reason::kPinBudgetExceeded,
-                       absl::StrCat("there are ", pins, whose, " pins; the limit is ", max_pins));
+      return MakeError(
+          Reason::kPinBudgetExceeded,
+          absl::StrCat("open: ", Counted(pins, "pin"), whose, "; the limit is ", max_pins));
     }
     if (references + blocks > max_references) {
       return MakeError(
           Reason::kPinBudgetExceeded,
-          absl::StrCat("all", whose, " pins would name ", Counted(references + blocks, "block"),
+          absl::StrCat("all pins", whose, " would name ", Counted(references + blocks, "block"),
                        " together; the limit is ", max_references));
     }
     return absl::OkStatus();
@@ -38,7 +39,7 @@ absl::Status PinTable::CheckCapacity(TenantId tenant, uint64_t blocks) const {
   if (tenant != kDefaultTenant) {
     const Account& account = accounts_[tenant.value()];
     absl::Status status =
-        check(" of the tenant's", account.pins, account.references,
+        check(" of this tenant", account.pins, account.references,
               tenants_->ShareOf(tenant, kMaxPins), tenants_->ShareOf(tenant, max_references_));
     if (!status.ok()) return status;
   }

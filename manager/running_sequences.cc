@@ -389,7 +389,7 @@ absl::Status RunningSequences::CheckWhole(bool keyed, const char* what, uint64_t
   if (!keyed || tokens_per_block_.OffsetInBlock(tokens) == 0) return absl::OkStatus();
   return MakeError(Reason::kWholeBlocksOnly,
                    absl::StrCat(what, " ", tokens, " of a keyed sequence is not a whole number of ",
-                                "blocks of ", tokens_per_block_.value(), " tokens"));
+                                "blocks of ", Counted(tokens_per_block_.value(), "token")));
 }
 
 // --- Changes, after all checks ---

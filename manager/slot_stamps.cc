@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "events/client_key.h"
 #include "manager/byte_codec.h"
 #include "manager/content_codec.h"
@@ -192,9 +193,9 @@ std::string SlotStamps::WhyForeign() const {
   }
   if (header.num_slots != options_.num_slots || header.stride_bytes != stride_bytes_ ||
       header.tokens_per_block != options_.tokens_per_block) {
-    return absl::StrCat("the stamps are of ", header.num_slots, " slots of ",
-                        header.tokens_per_block, " tokens, not ", options_.num_slots, " of ",
-                        options_.tokens_per_block);
+    return absl::StrCat("the stamps are of ", Counted(header.num_slots, "slot"), " of ",
+                        Counted(header.tokens_per_block, "token"), ", not ", options_.num_slots,
+                        " of ", options_.tokens_per_block);
   }
   if (header.fingerprint != options_.fingerprint) {
     return "the stamps are of another cache, model or layout";

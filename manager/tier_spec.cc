@@ -20,8 +20,8 @@ absl::Status CheckTier(const TierSpec& tier, bool is_first, size_t num_windows) 
   }
   for (const uint32_t blocks : tier.blocks) {
     if (blocks <= kMaxBlocks && (blocks > 0 || !is_first)) continue;
-    return InvalidArgument(absl::StrCat("a window of ", blocks, " blocks in tier '", tier.name,
-                                        "'; ", is_first ? "1" : "0", " to ", kMaxBlocks,
+    return InvalidArgument(absl::StrCat("a window of ", Counted(blocks, "block"), " in tier '",
+                                        tier.name, "'; ", is_first ? "1" : "0", " to ", kMaxBlocks,
                                         " are possible"));
   }
   if (tier.min_priority.value() > kMaxPriority || tier.watermark_permille > 1000) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "manager/window_block_manager.h"
 #include "pools/sizing.h"
@@ -47,13 +48,13 @@ absl::Status WindowBlockManager::CheckFills(TenantId tenant, SessionId owner,
       return BlockError(Reason::kBlockFinalized, fill.block, "is finalised");
     }
     if (fill.filled_tokens > store_.tokens_per_block()) {
-      return BlockError(
-          Reason::kInvalidCount, fill.block,
-          absl::StrCat("holds ", store_.tokens_per_block(), " tokens, not ", fill.filled_tokens));
+      return BlockError(Reason::kInvalidCount, fill.block,
+                        absl::StrCat("holds ", Counted(store_.tokens_per_block(), "token"),
+                                     ", not ", fill.filled_tokens));
     }
     if (fill.filled_tokens < block.token_count) {
       return BlockError(Reason::kComputedBackwards, fill.block,
-                        absl::StrCat("has ", uint32_t{block.token_count}, " filled tokens, not ",
+                        absl::StrCat("has ", Counted(block.token_count, "filled token"), ", not ",
                                      fill.filled_tokens));
     }
   }

@@ -1,9 +1,11 @@
 #include "manager/window_set.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -18,8 +20,9 @@ void WindowSet::Add(std::unique_ptr<WindowBlockManager> window) {
 
 absl::StatusOr<WindowBlockManager*> WindowSet::Require(WindowSize size) const {
   if (WindowBlockManager* window = Find(size); window != nullptr) return window;
-  return MakeError(Reason::kUnknownWindow,
-                   absl::StrCat("the cache has no window of ", WindowName(size), " tokens"));
+  const std::string wanted =
+      size == kFullAttention ? "full attention" : Counted(size.value(), "token");
+  return MakeError(Reason::kUnknownWindow, absl::StrCat("the cache has no window of ", wanted));
 }
 
 uint64_t WindowSet::HeldBlocks() const {

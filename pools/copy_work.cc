@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -16,7 +17,7 @@ std::string SlotName(SlotRef ref) {
 
 absl::Status Refuse(const CopyOrder& order, const std::string& why) {
   return MakeError(Reason::kInvalidArgument,
-                   absl::StrCat("a copy of ", order.num_tokens, " tokens of ",
+                   absl::StrCat("a copy of ", Counted(order.num_tokens, "token"), " of ",
                                 SlotName(order.source), " to ", SlotName(order.target), ": ", why));
 }
 
@@ -88,7 +89,7 @@ absl::Status CheckSlotsOfOrder(const CopyOrder& order, const PoolSet& pools,
   for (const SlotRef& ref : {order.source, order.target}) {
     const uint32_t slots = pools.num_slots(window_index, ref.tier);
     if (ref.slot.value() >= slots) {
-      return Refuse(order, absl::StrCat("that tier has ", slots, " slots"));
+      return Refuse(order, absl::StrCat("that tier has ", Counted(slots, "slot")));
     }
   }
   if (order.source == order.target) return Refuse(order, "onto itself");

@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "pools/cuda/device.h"
 #include "pools/huge_page_memory.h"
@@ -17,9 +18,9 @@ namespace {
 absl::StatusOr<uint64_t> PoolBytes(const PoolLayout& layout, uint32_t num_slots) {
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(layout.slot_stride_bytes(), uint64_t{num_slots}, &bytes)) {
-    return MakeError(
-        Reason::kInvalidArgument,
-        absl::StrCat(num_slots, " slots of ", layout.slot_stride_bytes(), " bytes exceed 64 bits"));
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat(Counted(num_slots, "slot"), " of ", layout.slot_stride_bytes(),
+                                  " bytes exceed 64 bits"));
   }
   return bytes;
 }
@@ -52,8 +53,9 @@ absl::Status RemoveMisfits(const std::vector<std::vector<SharedMemoryPool::Optio
 // This version maps pools of one segment only.
 absl::Status CheckOneSegment(const PoolMapping& mapping) {
   if (mapping.segments.size() == 1) return absl::OkStatus();
-  return MakeError(Reason::kInvalidArgument,
-                   absl::StrCat("a pool of ", mapping.segments.size(), " segments, not 1"));
+  return MakeError(
+      Reason::kInvalidArgument,
+      absl::StrCat("a pool of ", Counted(mapping.segments.size(), "segment"), ", not 1"));
 }
 
 // Checks that the pool fits its segment, and that the segment fits in `available` bytes of memory.

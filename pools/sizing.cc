@@ -63,8 +63,9 @@ absl::Status CheckWorkload(const Workload& workload) {
   if (workload.max_sequence_tokens > 0 && workload.concurrent_sequences > 0) {
     return absl::OkStatus();
   }
-  return Invalid(absl::StrCat("a workload of ", workload.concurrent_sequences, " sequences of ",
-                              workload.max_sequence_tokens, " tokens; neither may be 0"));
+  return Invalid(absl::StrCat("a workload of ", Counted(workload.concurrent_sequences, "sequence"),
+                              " of ", Counted(workload.max_sequence_tokens, "token"),
+                              "; neither may be 0"));
 }
 
 uint64_t TokensInWindow(WindowSize window, const Workload& workload) {
@@ -218,7 +219,7 @@ absl::Status AddTier(const Wanted& tier, const std::vector<uint64_t>& blocks, Si
   for (size_t w = 0; w < blocks.size(); ++w) {
     SizingPlan::WindowPlan& window = plan.windows[w];
     if (blocks[w] > kMaxBlocks) {
-      return Invalid(absl::StrCat(tier.Name(), " has ", blocks[w], " blocks of window ",
+      return Invalid(absl::StrCat(tier.Name(), " has ", Counted(blocks[w], "block"), " of window ",
                                   WindowName(window.window), "; at most ", kMaxBlocks,
                                   " are supported"));
     }

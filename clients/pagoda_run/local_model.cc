@@ -175,7 +175,7 @@ absl::StatusOr<LocalAnswer> LocalModel::Answer(Request request) {
   if (prompt_tokens >= context_) {
     return MakeError(
         Reason::kInvalidPrompt,
-        absl::StrCat("the prompt has ", FormatCount(prompt_tokens), " tokens, the context ",
+        absl::StrCat("the prompt has ", FormatCounted(prompt_tokens, "token"), ", the context ",
                      FormatCount(context_), ": it has no room for an answer (--context)"));
   }
   std::shared_ptr<const CompiledGrammar> grammar;
@@ -265,7 +265,7 @@ bool LocalModel::Stop() {
 std::string LocalModel::description() const {
   return absl::StrCat(engine_->description(), ", kv ", NameOf(LocalKvs(), options_.kv), " of ",
                       std::string(DTypeName(options_.kv_dtype)), ", context ",
-                      FormatCount(context_), " tokens");
+                      FormatCounted(context_, "token"));
 }
 
 }  // namespace pagoda

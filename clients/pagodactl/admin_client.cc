@@ -1,6 +1,7 @@
 #include "clients/pagodactl/admin_client.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "pools/types.h"
 
@@ -60,7 +61,8 @@ absl::StatusOr<v1::CacheInfo> AdminClient::Cache() {
   if (!list.ok()) return list.status();
   if (list->caches_size() == 1) return list->caches(0).cache();
   return MakeError(Reason::kCacheNotNamed,
-                   absl::StrCat("the daemon has ", list->caches_size(), " caches"));
+                   absl::StrCat("the daemon has ",
+                                Counted(static_cast<uint64_t>(list->caches_size()), "cache")));
 }
 
 }  // namespace pagoda

@@ -198,7 +198,7 @@ class Bench {
     const uint64_t needed = uint64_t{options_.batch} * options_.concurrency;
     if (window.tiers(0).free_blocks() < needed) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "the load needs ", FormatCount(needed), " blocks, but only ",
+          "the load needs ", FormatCounted(needed, "block"), ", but only ",
           FormatCount(window.tiers(0).free_blocks()),
           " are free, so it would evict cached content. Make it smaller with --batch and "
           "--concurrency"));

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/tokens.h"
@@ -67,10 +68,10 @@ absl::Status CheckOptions(const ChatWorkloadOptions& options, const CacheInfo& c
         tokens > std::numeric_limits<uint32_t>::max()) {
       return MakeError(
           Reason::kInvalidCount,
-          absl::StrCat("a conversation grows to ", tokens, " tokens = ", blocks, " blocks of ",
-                       cache.tokens_per_block, ", and the cache has ",
-                       window.blocks_in(Tier::kPrimary),
-                       " blocks: use fewer or shorter turns, or give the daemon more memory"));
+          absl::StrCat("a conversation grows to ", Counted(tokens, "token"), " = ",
+                       Counted(blocks, "block"), " of ", cache.tokens_per_block,
+                       ", and the cache has ", Counted(window.blocks_in(Tier::kPrimary), "block"),
+                       ": use fewer or shorter turns, or give the daemon more memory"));
     }
   }
   return absl::OkStatus();

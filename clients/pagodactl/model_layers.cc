@@ -258,7 +258,7 @@ std::string DescribeLayers(const std::vector<LayerSpec>& layers) {
                     " x ", layer.head_dim);
     if (layer.kind == KvKind::kKeyOnly) absl::StrAppend(out, ", K only");
     if (layer.window != kFullAttention) {
-      absl::StrAppend(out, " in a window of ", FormatCount(layer.window.value()), " tokens");
+      absl::StrAppend(out, " in a window of ", FormatCounted(layer.window.value(), "token"));
     }
   });
 }

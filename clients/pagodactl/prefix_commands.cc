@@ -78,13 +78,13 @@ absl::Status RunPin(const GlobalOptions& globals, const PrefixCommandOptions& op
   if (pinned->pin == PinId{}) {
     return absl::NotFoundError("no block of this prefix is cached, so there is no pin");
   }
-  PrintResult(
-      globals,
-      absl::StrCat("pin ", pinned->pin.value(), " holds ", FormatCount(pinned->pinned_tokens),
-                   " tokens in ", FormatBlocks(pinned->blocks)),
-      {{"pin_id", pinned->pin.value()},
-       {"pinned_tokens", pinned->pinned_tokens},
-       {"blocks", pinned->blocks}});
+  PrintResult(globals,
+              absl::StrCat("pin ", pinned->pin.value(), " holds ",
+                           FormatCounted(pinned->pinned_tokens, "token"), " in ",
+                           FormatBlocks(pinned->blocks)),
+              {{"pin_id", pinned->pin.value()},
+               {"pinned_tokens", pinned->pinned_tokens},
+               {"blocks", pinned->blocks}});
   return absl::OkStatus();
 }
 

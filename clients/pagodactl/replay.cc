@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/prefix_nodes.h"
@@ -91,10 +92,10 @@ absl::StatusOr<uint32_t> UnlimitedBlocks(absl::Span<const TraceRequest> requests
   }
   const uint64_t blocks = std::max<uint64_t>(1, distinct.size() + largest + replies);
   if (blocks > std::numeric_limits<uint32_t>::max()) {
-    return MakeError(Reason::kInvalidArgument, absl::StrCat("the trace needs ", blocks,
-                                                            " blocks to evict nothing; give a "
-                                                            "capacity of at most ",
-                                                            std::numeric_limits<uint32_t>::max()));
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("the trace needs ", Counted(blocks, "block"),
+                                  " to evict nothing; give a capacity of at most ",
+                                  std::numeric_limits<uint32_t>::max()));
   }
   return static_cast<uint32_t>(blocks);
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/counted.h"
 #include "clients/pagodactl/drive_life.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/hit_rate_chart.h"
@@ -247,8 +248,9 @@ Json RunJson(const ReplayResults& results, const ReplayRun& run) {
 
 std::string ReplayRun::TiersText() const {
   if (tier_blocks.empty()) return "unlimited";
+  if (tier_blocks.size() == 1) return FormatBlocks(tier_blocks.front());
   const auto count = [](std::string* out, uint32_t n) { out->append(FormatCount(n)); };
-  return absl::StrCat(absl::StrJoin(tier_blocks, " + ", count), " blocks");
+  return absl::StrJoin(tier_blocks, " + ", count) + " blocks";
 }
 
 std::string ReplayText(const ReplayResults& results) {
@@ -291,11 +293,11 @@ std::string ReplaySvg(const ReplayResults& results) {
               [](const auto& a, const auto& b) { return a.blocks < b.blocks; });
   }
   const ReplayReport& trace = First(results);
-  return HitRateSvg(
-      absl::StrCat("Hit rate by capacity: ", FormatCounted(trace.requests, "request"), ", ",
-                   FormatCount(trace.blocks_requested), " blocks of ", trace.tokens_per_block,
-                   " tokens", results.service.has_value() ? "" : ", one by one"),
-      lines);
+  return HitRateSvg(absl::StrCat("Hit rate by capacity: ", FormatCounted(trace.requests, "request"),
+                                 ", ", FormatBlocks(trace.blocks_requested), " of ",
+                                 Counted(trace.tokens_per_block, "token"),
+                                 results.service.has_value() ? "" : ", one by one"),
+                    lines);
 }
 
 }  // namespace pagoda

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "nlohmann/json.hpp"
 
@@ -80,8 +81,9 @@ absl::StatusOr<std::vector<uint64_t>> HashIds(const JsonLine& object, uint32_t t
     return InvalidTrace("\"hash_ids\" is missing or not an array");
   }
   if (hash_ids->size() > kMaxTraceRequestTokens / tokens_per_block) {
-    return InvalidTrace(absl::StrCat(hash_ids->size(), " hash ids of ", tokens_per_block,
-                                     " tokens are more than ", kMaxTraceRequestTokens, " tokens"));
+    return InvalidTrace(absl::StrCat(hash_ids->size(), " hash ids of ",
+                                     Counted(tokens_per_block, "token"), " are more than ",
+                                     kMaxTraceRequestTokens, " tokens"));
   }
   std::vector<uint64_t> ids;
   ids.reserve(hash_ids->size());
@@ -149,9 +151,9 @@ absl::Status Recognise(const JsonLine& first, const TraceReadOptions& options, T
   if (!std::has_single_bit(trace.tokens_per_block) ||
       trace.tokens_per_block < kMinTraceBlockTokens ||
       trace.tokens_per_block > kMaxTraceBlockTokens) {
-    return InvalidTrace(absl::StrCat(trace.tokens_per_block,
-                                     " tokens per block are no power of two from ",
-                                     kMinTraceBlockTokens, " to ", kMaxTraceBlockTokens));
+    return InvalidTrace(absl::StrCat(Counted(trace.tokens_per_block, "token"),
+                                     " per block: no power of two from ", kMinTraceBlockTokens,
+                                     " to ", kMaxTraceBlockTokens));
   }
   return absl::OkStatus();
 }

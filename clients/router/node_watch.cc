@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
@@ -271,9 +272,9 @@ void NodeWatch::OnCache(const Call* call, const grpc::Status& status,
   if (!cache.ok()) return Fail(cache.status(), now);
   absl::Status fits = absl::OkStatus();
   if (options_.chunk_tokens % cache->tokens_per_block != 0) {
-    fits = InvalidArgument(absl::StrCat("a chunk has ", options_.chunk_tokens,
-                                        " tokens, which are no whole blocks of ",
-                                        cache->tokens_per_block));
+    fits =
+        InvalidArgument(absl::StrCat("a chunk has ", Counted(options_.chunk_tokens, "token"),
+                                     ", which are no whole blocks of ", cache->tokens_per_block));
   }
   if (fits.ok()) fits = records_->Accept(id_, *cache);
   if (!fits.ok()) return Fail(fits, now);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "wire/vocabulary.h"
 
@@ -60,7 +61,7 @@ absl::StatusOr<ServedCache> ServedCacheFrom(const v1::ListCachesResponse& answer
   if (!std::has_single_bit(info.tokens_per_block()) ||
       info.tokens_per_block() > kMaxTokensPerBlock) {
     return InvalidArgument(
-        absl::StrCat("the cache has ", info.tokens_per_block(), " tokens in a block"));
+        absl::StrCat("the cache has ", Counted(info.tokens_per_block(), "token"), " in a block"));
   }
   ServedCache cache = {.name = info.name(),
                        .model_fingerprint = info.model_fingerprint(),
@@ -78,8 +79,8 @@ absl::StatusOr<ServedCache> ServedCacheFrom(const v1::ListCachesResponse& answer
 
 absl::Status CheckSameContent(const ServedCache& first, const ServedCache& other) {
   if (first.tokens_per_block != other.tokens_per_block) {
-    return InvalidArgument(absl::StrCat("the cache has ", other.tokens_per_block,
-                                        " tokens in a block, and the first node's cache has ",
+    return InvalidArgument(absl::StrCat("the cache has ", Counted(other.tokens_per_block, "token"),
+                                        " in a block, and the first node's cache has ",
                                         first.tokens_per_block));
   }
   if (first.model_fingerprint != other.model_fingerprint) {

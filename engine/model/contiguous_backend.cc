@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "engine/model/forwarding_backend.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/numeric.h"
@@ -119,7 +120,7 @@ class ContiguousBackend final : public ForwardingBackend {
       }
       status_ = absl::InternalError(absl::StrCat("contiguous kv: the token at position ",
                                                  input_->positions[n], " has row ", rows[n],
-                                                 ", of tensors of ", capacity, " tokens"));
+                                                 ", of tensors of ", Counted(capacity, "token")));
       return false;
     }
     return true;

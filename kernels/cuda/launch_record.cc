@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 
 namespace pagoda::kernels::cuda {
 namespace {
@@ -13,10 +14,10 @@ thread_local LaunchRecord* current = nullptr;
 std::string DifferenceOf(const RecordedLaunch& one, const RecordedLaunch& other) {
   if (one.name != other.name) return absl::StrCat("was ", one.name, ", is ", other.name);
   if (one.blocks != other.blocks) {
-    return absl::StrCat("had ", one.blocks, " blocks, has ", other.blocks);
+    return absl::StrCat("had ", Counted(one.blocks, "block"), ", has ", other.blocks);
   }
   if (one.threads != other.threads) {
-    return absl::StrCat("had ", one.threads, " threads, has ", other.threads);
+    return absl::StrCat("had ", Counted(one.threads, "thread"), ", has ", other.threads);
   }
   if (one.shared_bytes != other.shared_bytes) {
     return absl::StrCat("had ", one.shared_bytes, " bytes of shared memory, has ",

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "kernels/cuda/runtime.h"
 
 namespace pagoda::kernels::cuda {
@@ -53,10 +54,11 @@ absl::Status EncodeTensorMap(const TensorShape& shape, TensorMap* map) {
              CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (error == CUDA_SUCCESS) return absl::OkStatus();
   return absl::InternalError(
-      absl::StrCat("cuTensorMapEncodeTiled: ", static_cast<int>(error), " for ", shape.elements,
-                   " elements, ", shape.tokens, " tokens, ", shape.heads, " heads, ", shape.slots,
-                   " slots, strides ", shape.token_stride_bytes, ", ", shape.head_stride_bytes,
-                   ", ", shape.slot_stride_bytes, ", boxes of ", shape.box_tokens, " tokens"));
+      absl::StrCat("cuTensorMapEncodeTiled: ", static_cast<int>(error), " for ",
+                   Counted(shape.elements, "element"), ", ", Counted(shape.tokens, "token"), ", ",
+                   Counted(shape.heads, "head"), ", ", Counted(shape.slots, "slot"), ", strides ",
+                   shape.token_stride_bytes, ", ", shape.head_stride_bytes, ", ",
+                   shape.slot_stride_bytes, ", boxes of ", Counted(shape.box_tokens, "token")));
 }
 
 absl::Status FindHopper(HopperDevice* device) {

@@ -5,6 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "manager/slot_stamps.h"
 
 namespace pagoda {
@@ -37,9 +38,9 @@ std::string DiskFiles::PathOf(const std::string& directory, const CacheLayout& l
 absl::StatusOr<std::unique_ptr<DiskFiles>> DiskFiles::Open(const CacheLayout& layout,
                                                            const Options& options) {
   if (options.num_slots.size() != layout.windows().size()) {
-    return absl::InvalidArgumentError(absl::StrCat("num_slots has ", options.num_slots.size(),
-                                                   " entries, but the number of windows is ",
-                                                   layout.windows().size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_slots has ", Counted(options.num_slots.size(), "entry"),
+                     ", but the number of windows is ", layout.windows().size()));
   }
   if (!IsFileName(layout.spec().name)) {
     return absl::InvalidArgumentError(absl::StrCat("the cache's name \"", layout.spec().name,

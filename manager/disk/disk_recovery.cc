@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "base/counted.h"
 #include "manager/disk/block_record.h"
 
 namespace pagoda {
@@ -153,9 +154,9 @@ bool HasDamage(const DiskRecoveryReport& report) {
 }
 
 std::string Describe(const DiskRecoveryReport& report) {
-  std::string text =
-      absl::StrCat("blocks on disk recovered: ", report.recovered, " of ", report.found, "; ",
-                   report.slots, " slots scanned in ", absl::FormatDuration(report.duration));
+  std::string text = absl::StrCat("blocks on disk recovered: ", report.recovered, " of ",
+                                  report.found, "; ", Counted(report.slots, "slot"), " scanned in ",
+                                  absl::FormatDuration(report.duration));
   for (size_t i = 0; i < kNumDiskLosses; ++i) {
     if (report.lost[i] == 0) continue;
     const std::string_view name = DiskLossName(static_cast<DiskLoss>(i));

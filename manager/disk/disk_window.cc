@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/check.h"
+#include "base/counted.h"
 
 namespace pagoda {
 namespace {
@@ -314,7 +315,7 @@ std::string DiskWindow::Describe(const Head& head) const {
     case Kind::kFetch:
       return absl::StrCat("fetch from slot ", head.slot.value(), " of window ", window);
     case Kind::kErase:
-      return absl::StrCat("erase of ", head.num_erased, " slots of window ", window);
+      return absl::StrCat("erase of ", Counted(head.num_erased, "slot"), " of window ", window);
     case Kind::kReset:
       break;
   }

@@ -33,7 +33,8 @@ absl::Status CheckOptions(const SlabFile::Options& options) {
   const uint64_t most = std::numeric_limits<int64_t>::max();
   if (options.payload_bytes > most / 2 || slab::StrideBytes(options.payload_bytes) >
                                               (most - 2 * slab::kPageBytes) / options.num_slots) {
-    return absl::InvalidArgumentError(absl::StrCat("no file has ", options.num_slots, " slots of ",
+    return absl::InvalidArgumentError(absl::StrCat("no file has ",
+                                                   Counted(options.num_slots, "slot"), " of ",
                                                    options.payload_bytes, " bytes"));
   }
   return absl::OkStatus();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/counted.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -139,9 +140,10 @@ Opened ChooseSuperblock(const Page (&pages)[kNumSuperblocks], const Superblock& 
     opened.foreign_because = "holds the blocks of another identity";
   } else if (opened.superblock.num_slots != wanted.num_slots ||
              opened.superblock.payload_bytes != wanted.payload_bytes) {
-    opened.foreign_because = absl::StrCat("has ", opened.superblock.num_slots, " slots of ",
-                                          opened.superblock.payload_bytes, " bytes and not ",
-                                          wanted.num_slots, " of ", wanted.payload_bytes);
+    opened.foreign_because =
+        absl::StrCat("has ", Counted(opened.superblock.num_slots, "slot"), " of ",
+                     opened.superblock.payload_bytes, " bytes and not ", wanted.num_slots, " of ",
+                     wanted.payload_bytes);
   }
   return opened;
 }

@@ -314,7 +314,7 @@ TEST(FillCacheTest, RefusesABadArgumentByNameAndWritesNothing) {
   (bad = good).starts = descending;
   refused(bad, "starts descends at sequence 1");
   (bad = good).starts = short_starts;
-  refused(bad, "starts has 1 entries");
+  refused(bad, "starts has 1 entry");
   const std::vector<int32_t> negative = {0, -1}, behind = {0, 32}, far = {0, 48};
   (bad = good).first_positions = negative;
   refused(bad, "first_positions[1] is -1");

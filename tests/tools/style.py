@@ -12,8 +12,9 @@
 * Text of other processes reaches a terminal or a log through one place: ForTerminal in the command
   line, Log in the daemon. So the command line has no stdio and no control sequences elsewhere, and
   the daemon writes nothing else to its standard streams but in main.cc.
-* A message in server/ writes a count and its noun by Counted of base/counted.h, so that it says
-  "1 session". A constant, and a number that the message says is too large, need no singular.
+* A message of the product writes a count and its noun by Counted of base/counted.h, or by
+  FormatCounted of the command line, so that it says "1 session". A constant needs no singular, and
+  neither does a number that the message refuses, if 1 is allowed: "; at most", "1 to".
 """
 
 import pathlib
@@ -42,6 +43,8 @@ DAEMON_STREAMS = {pathlib.Path("server/log.cc"), pathlib.Path("server/main.cc")}
 # A value, and a text behind it that begins with a plural.
 COUNT = re.compile(r"([\w.\[\]()*>-]+),\s*\"( (?:blocks|caches|calls|connections|daemons|entries|events|pins|requests|segments|sequences|"
                    r"sessions|slots|streams|tenants|tiers|tokens|windows|writers)\b[^\"]*)\"")
+# The message says that the number is out of bounds, and that 1 is within them.
+OUT_OF_BOUNDS = re.compile(r"; at most|\b1 to $")
 CONSTANT = re.compile(r"\bk[A-Z]\w*$")
 # Written so that this file does not find itself.
 REMINDER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
@@ -77,10 +80,10 @@ def check_text(path, text):
                 yield f"{path}:{number}: use AboveZero or NotNegative of number_check.h: {line.strip()}"
     if path.suffix in CODE:
         yield from check_output(path, text)
-    if path.suffix in CODE and path.parts[0] == "server":
+    if path.suffix in CODE and path.parts[0] != "tests":
         for match in COUNT.finditer(text):
             value, words = match.groups()
-            if not CONSTANT.search(value) and "; at most" not in words:
+            if not CONSTANT.search(value) and not OUT_OF_BOUNDS.search(words):
                 yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: a count of one has no plural; use Counted of base/counted.h: {words}"
     if path.suffix in (".h", ".cuh"):
         yield from check_header(path, text)

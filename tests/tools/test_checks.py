@@ -130,11 +130,19 @@ def test_text_of_other_processes_reaches_a_terminal_through_one_place(tmp_path, 
     ('absl::StrCat(Counted(expired, "session"), " closed");', False),
     ('absl::StrCat(kMaxTenants, " tenants are possible");', False),
     ('absl::StrCat(tiers.size(), " tiers; at most ", kMaxTiers);', False),
+    ('absl::StrCat(tiers.size(), " tiers; a cache has 1 to ", kMaxTiers);', False),
+    ('absl::StrCat(tiers.size(), " tiers; a cache has 0 to ", kMaxTiers);', True),
 ])
-def test_a_count_in_a_message_of_the_daemon_has_a_singular(tmp_path, code, is_found):
-    files = plant(tmp_path, {"server/README.md": "Words\n", "server/a.cc": f"{code}\n"})
+@pytest.mark.parametrize("folder", ["server", "manager", "clients"])
+def test_a_count_in_a_message_has_a_singular(tmp_path, folder, code, is_found):
+    files = plant(tmp_path, {f"{folder}/README.md": "Words\n", f"{folder}/a.cc": f"{code}\n"})
     found = style.violations(tmp_path, files)
     assert (len(found) == 1 and "has no plural" in found[0]) if is_found else found == []
+
+
+def test_a_test_may_compare_a_count_of_one_with_a_plural(tmp_path):
+    files = plant(tmp_path, {"tests/README.md": "Words\n", "tests/a.cc": 'absl::StrCat(count, " tokens");\n'})
+    assert style.violations(tmp_path, files) == []
 
 
 def test_a_check_that_sees_no_files_fails(tmp_path):
