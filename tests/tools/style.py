@@ -1,6 +1,7 @@
 """Holds the few rules of style that a program can see.
 
     /usr/bin/python3 tests/tools/style.py [ROOT]
+    /usr/bin/python3 tests/tools/style.py --list [ROOT] >LIST
 
 * No reminders to do something later: what is missing is an issue, not a comment.
 * No source file above MAX_LINES lines.
@@ -15,12 +16,16 @@
 * A message of the product writes a count and its noun by Counted of base/counted.h, or by
   FormatCounted of the command line, so that it says "1 session". A constant needs no singular, and
   neither does a number that the message refuses, if 1 is allowed: "; at most", "1 to".
+* A class has at most 60 methods, a function at most 70 lines. tests/tools/too_large.txt lists the
+  classes and functions that are larger, with their sizes. The list only shrinks: an entry that no
+  longer fits is a violation too (size_caps.py). --list prints the list anew, for a file that moved.
 """
 
 import pathlib
 import re
 import sys
 
+import size_caps
 import tree
 
 MAX_LINES = 600
@@ -108,12 +113,19 @@ def violations(root, files):
     for path in files:
         if path.name.endswith(SOURCES):
             found.extend(check_text(path, (root / path).read_text()))
+    found.extend(size_caps.violations(root, files))
     return found
 
 
 def main():
-    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else tree.ROOT
+    arguments = sys.argv[1:]
+    prints_list = arguments[:1] == ["--list"]
+    roots = arguments[1:] if prints_list else arguments
+    root = pathlib.Path(roots[0]) if roots else tree.ROOT
     files = tree.project_files(root)
+    if prints_list:
+        print(size_caps.list_text(size_caps.sizes_above_caps(root, files)), end="")
+        return 0
     return tree.report("style", files, violations(root, files))
 
 
