@@ -3,19 +3,15 @@
 #ifndef PAGODA_ENGINE_MODEL_CUDA_CUDA_BACKEND_H_
 #define PAGODA_ENGINE_MODEL_CUDA_CUDA_BACKEND_H_
 
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/checkpoint/model_config.h"
 #include "engine/choices.h"
 #include "engine/gpu_graphs.h"
 #include "engine/model/backend.h"
+#include "engine/model/cuda/self_test_request.h"
 #include "engine/model/gpu_report.h"
-#include "kernels/types.h"
 
 namespace pagoda {
 
@@ -27,24 +23,6 @@ struct CudaBackendOptions {
   // kOff unless GpuSelfTestReport::graphs.
   GpuGraphs graphs = GpuGraphs::kOff;
 };
-
-// The needs of an engine that the self-test covers.
-struct GpuSelfTestRequest {
-  int device = 0;      // Numbered as in this process.
-  ModelConfig config;  // From LoadModelConfig.
-  kernels::ElementType kv_type = kernels::ElementType::kFloat32;
-  uint32_t tokens_per_block = 0;  // At least 1.
-  ComputeType compute = ComputeType::kAuto;
-  // kAuto tests every family of attention, another choice only that family.
-  GpuAttention attention = GpuAttention::kAuto;
-  // Known results are not tested again; the report has them unchanged.
-  std::vector<GpuKernelResult> known;
-  // The amount of KV for timing attention, in device memory while the test runs.
-  uint64_t timing_bytes = uint64_t{64} << 20;
-};
-
-// Called twice for each family: with kRunning before its test, and with its outcome.
-using GpuTestObserver = std::function<void(const GpuKernelResult&)>;
 
 // Whether this build has the backend, whatever the machine has.
 bool HasCudaBackend();

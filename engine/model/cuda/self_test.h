@@ -7,12 +7,12 @@
 
 #include "absl/status/status.h"
 #include "engine/model/cuda/compute_device.h"
-#include "engine/model/cuda/cuda_backend.h"
 #include "engine/model/cuda/device_products.h"
 #include "engine/model/cuda/fused_kernels.h"
 #include "engine/model/cuda/fused_products.h"
 #include "engine/model/cuda/row_kernels.h"
 #include "engine/model/cuda/sampling_kernels.h"
+#include "engine/model/cuda/self_test_request.h"
 #include "engine/model/gpu_report.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cache.h"
