@@ -10,11 +10,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/types/span.h"
+#include "base/big_array.h"
 #include "base/check.h"
 #include "events/block_key.h"
 #include "events/client_key.h"
 #include "events/event.h"
-#include "manager/big_array.h"
 #include "manager/ids.h"
 #include "pools/types.h"
 

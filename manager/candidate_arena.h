@@ -7,8 +7,8 @@
 #include <limits>
 #include <memory>
 
+#include "base/big_array.h"
 #include "base/check.h"
-#include "manager/big_array.h"
 
 namespace pagoda {
 

@@ -13,10 +13,10 @@
 #include <optional>
 #include <vector>
 
+#include "base/byte_codec.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
 #include "events/event.h"
-#include "manager/byte_codec.h"
 #include "pools/types.h"
 
 namespace pagoda {

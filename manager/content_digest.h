@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/byte_codec.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
-#include "manager/byte_codec.h"
 
 namespace pagoda {
 

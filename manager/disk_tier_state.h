@@ -10,8 +10,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "base/big_array.h"
 #include "manager/backup_queue.h"
-#include "manager/big_array.h"
 #include "manager/file_orders.h"
 #include "manager/ids.h"
 #include "manager/stats.h"

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/big_array.h"
 #include "base/check.h"
 #include "events/block_hash.h"
-#include "manager/big_array.h"
 
 namespace pagoda {
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "manager/byte_codec.h"
+#include "base/byte_codec.h"
 #include "manager/slot_checksum.h"
 
 namespace pagoda {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "manager/big_array.h"
+#include "base/big_array.h"
 #include "manager/block_facts.h"
 #include "manager/candidate_arena.h"
 #include "manager/evicted_content.h"

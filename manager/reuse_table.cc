@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
 #include "base/error.h"
-#include "manager/byte_codec.h"
 
 namespace pagoda {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/fair_count.h"
 #include "events/tenant_id.h"
-#include "manager/fair_count.h"
 #include "manager/sequence_limits.h"
 #include "manager/tenants.h"
 

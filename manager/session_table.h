@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/check.h"
-#include "manager/fair_count.h"
+#include "base/fair_count.h"
 #include "manager/ids.h"
 #include "manager/sequence_accounts.h"
 #include "pools/types.h"

@@ -6,10 +6,10 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
 #include "base/check.h"
 #include "base/counted.h"
 #include "events/client_key.h"
-#include "manager/byte_codec.h"
 #include "manager/content_codec.h"
 #include "manager/slot_checksum.h"
 

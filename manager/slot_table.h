@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "base/big_array.h"
 #include "base/check.h"
-#include "manager/big_array.h"
 #include "pools/types.h"
 
 namespace pagoda {

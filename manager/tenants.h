@@ -12,10 +12,10 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/big_array.h"
 #include "base/check.h"
 #include "events/block_hash.h"
 #include "events/tenant_id.h"
-#include "manager/big_array.h"
 #include "manager/tenant_options.h"
 #include "pools/types.h"
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/big_array.h"
 #include "events/block_hash.h"
-#include "manager/big_array.h"
 #include "manager/evicted_content.h"
 #include "pools/types.h"
 

@@ -12,8 +12,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/fair_count.h"
 #include "engine/generate.h"
-#include "manager/fair_count.h"
 
 namespace pagoda {
 

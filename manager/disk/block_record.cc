@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "manager/byte_codec.h"
+#include "base/byte_codec.h"
 
 namespace pagoda {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "manager/byte_codec.h"
+#include "base/byte_codec.h"
 #include "manager/slot_stamps.h"
 
 namespace pagoda {

@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "manager/fair_count.h"
+#include "base/fair_count.h"
 
 namespace pagoda::server {
 

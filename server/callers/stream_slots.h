@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/counted.h"
 #include "base/error.h"
-#include "manager/fair_count.h"
+#include "base/fair_count.h"
 #include "manager/ids.h"
 
 namespace pagoda::server {

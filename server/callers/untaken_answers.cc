@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/hash/hash.h"
-#include "manager/fair_count.h"
+#include "base/fair_count.h"
 
 namespace pagoda::server {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "manager/fair_count.h"
+#include "base/fair_count.h"
 #include "manager/ids.h"
 
 namespace pagoda::server {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "manager/fair_count.h"
+#include "base/fair_count.h"
 #include "server/cache/cache_parts.h"
 #include "wire/ring/ring_layout.h"
 #include "wire/ring/ring_wake.h"

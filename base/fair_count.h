@@ -1,6 +1,6 @@
 // A bounded number of things, shared among parties so that none can take them all.
-#ifndef PAGODA_MANAGER_FAIR_COUNT_H_
-#define PAGODA_MANAGER_FAIR_COUNT_H_
+#ifndef PAGODA_BASE_FAIR_COUNT_H_
+#define PAGODA_BASE_FAIR_COUNT_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -72,4 +72,4 @@ class FairCount {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_FAIR_COUNT_H_
+#endif  // PAGODA_BASE_FAIR_COUNT_H_

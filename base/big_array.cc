@@ -1,4 +1,4 @@
-#include "manager/big_array.h"
+#include "base/big_array.h"
 
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-#include "manager/fair_mutex.h"
+#include "base/fair_mutex.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A mutex whose holder can let waiting threads in.
-#ifndef PAGODA_MANAGER_FAIR_MUTEX_H_
-#define PAGODA_MANAGER_FAIR_MUTEX_H_
+#ifndef PAGODA_BASE_FAIR_MUTEX_H_
+#define PAGODA_BASE_FAIR_MUTEX_H_
 
 #include <atomic>
 
@@ -61,4 +61,4 @@ class ABSL_SCOPED_LOCKABLE FairMutexLock {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_FAIR_MUTEX_H_
+#endif  // PAGODA_BASE_FAIR_MUTEX_H_

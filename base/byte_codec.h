@@ -1,7 +1,7 @@
 // Fixed layouts for memory that outlives a process: consecutive little-endian integers, without
 // padding.
-#ifndef PAGODA_MANAGER_BYTE_CODEC_H_
-#define PAGODA_MANAGER_BYTE_CODEC_H_
+#ifndef PAGODA_BASE_BYTE_CODEC_H_
+#define PAGODA_BASE_BYTE_CODEC_H_
 
 #include <bit>
 #include <cstddef>
@@ -83,4 +83,4 @@ class ByteReader {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_BYTE_CODEC_H_
+#endif  // PAGODA_BASE_BYTE_CODEC_H_

@@ -1,4 +1,4 @@
-#include "manager/fair_count.h"
+#include "base/fair_count.h"
 
 #include <gtest/gtest.h>
 

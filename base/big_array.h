@@ -1,6 +1,6 @@
 // The memory of tables that are indexed by block id or slot.
-#ifndef PAGODA_MANAGER_BIG_ARRAY_H_
-#define PAGODA_MANAGER_BIG_ARRAY_H_
+#ifndef PAGODA_BASE_BIG_ARRAY_H_
+#define PAGODA_BASE_BIG_ARRAY_H_
 
 #include <cstddef>
 #include <cstdlib>
@@ -53,4 +53,4 @@ class BigArray {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_BIG_ARRAY_H_
+#endif  // PAGODA_BASE_BIG_ARRAY_H_
