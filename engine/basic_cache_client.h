@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "pools/huge_pages.h"
 #include "pools/layout.h"
 

@@ -8,7 +8,7 @@
 #include "engine/checkpoint/model_config.h"
 #include "engine/generate.h"
 #include "engine/named_adapters.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 
 namespace pagoda {
 

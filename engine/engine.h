@@ -21,7 +21,7 @@
 #include "engine/schedule/sample.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/waiting_places.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "pools/layout.h"
 
 namespace pagoda {

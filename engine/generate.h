@@ -17,7 +17,7 @@
 #include "engine/schedule/sampling.h"
 #include "engine/schedule/stopwatch.h"
 #include "engine/structured/grammar.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "pools/types.h"
 
 namespace pagoda {

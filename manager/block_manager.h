@@ -19,27 +19,27 @@
 #include "events/event_batch.h"
 #include "events/snapshot.h"
 #include "events/tree_entry.h"
-#include "manager/cache_client.h"
-#include "manager/file_orders.h"
-#include "manager/ids.h"
-#include "manager/lists.h"
-#include "manager/manager_options.h"
-#include "manager/operation.h"
-#include "manager/prefix_uses.h"
-#include "manager/publishable_prefix.h"
-#include "manager/recovered_block.h"
-#include "manager/retention.h"
-#include "manager/sequence_calls.h"
-#include "manager/session_calls.h"
-#include "manager/slot_journal.h"
-#include "manager/stats.h"
+#include "manager/advice/prefix_uses.h"
+#include "manager/api/cache_client.h"
+#include "manager/api/manager_options.h"
+#include "manager/api/operation.h"
+#include "manager/api/sequence_calls.h"
+#include "manager/api/session_calls.h"
+#include "manager/api/stats.h"
+#include "manager/words/file_orders.h"
+#include "manager/words/ids.h"
+#include "manager/words/lists.h"
+#include "manager/words/publishable_prefix.h"
+#include "manager/words/recovered_block.h"
+#include "manager/words/retention.h"
+#include "manager/words/slot_journal.h"
 #include "pools/copy_order.h"
 #include "pools/sizing.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
-class TenantTable;  // manager/tenants.h
+class TenantTable;  // manager/accounts/tenants.h
 
 // Thread-compatible: the owner holds one lock around it (SharedManager does). Each call brings the
 // current time, which never goes back. The same calls with the same arguments give the same

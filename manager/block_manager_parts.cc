@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "manager/eviction_policy.h"
-#include "manager/pin_table.h"
+#include "manager/policy/eviction_policy.h"
+#include "manager/sequences/pin_table.h"
 #include "pools/sizing.h"
 
 namespace pagoda {

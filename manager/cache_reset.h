@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "manager/ids.h"
-#include "manager/operation_scope.h"
-#include "manager/prefix_pins.h"
-#include "manager/window_set.h"
+#include "manager/sequences/prefix_pins.h"
+#include "manager/tiers/operation_scope.h"
+#include "manager/window/window_set.h"
+#include "manager/words/ids.h"
 
 namespace pagoda {
 

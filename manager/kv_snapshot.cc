@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/counted.h"
 #include "base/error.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 
 namespace pagoda {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "events/block_hash.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "pools/dense_rows.h"
 #include "pools/pool.h"
 

@@ -20,7 +20,7 @@
 #include "base/check.h"
 #include "base/counted.h"
 #include "base/error.h"
-#include "manager/operation_checks.h"
+#include "manager/sequences/operation_checks.h"
 
 namespace pagoda {
 

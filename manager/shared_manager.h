@@ -16,16 +16,16 @@
 #include "absl/types/span.h"
 #include "base/fair_mutex.h"
 #include "events/event_log.h"
+#include "manager/api/cache_client.h"
 #include "manager/block_manager.h"
-#include "manager/cache_client.h"
-#include "manager/file_orders.h"
+#include "manager/words/file_orders.h"
 #include "pools/copy_order.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
 
 namespace pagoda {
 
-class TenantTable;  // manager/tenants.h
+class TenantTable;  // manager/accounts/tenants.h
 
 // Thread-safe. Takes its lock once for each batch. Between two operations of a long batch it lets
 // other threads in. Events reach the log before the batch's answer reaches the caller.

@@ -3,7 +3,7 @@
 #define PAGODA_WIRE_CACHE_INFO_H_
 
 #include "absl/status/statusor.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pools/layout.h"
 

@@ -2,10 +2,10 @@
 #ifndef PAGODA_WIRE_LISTS_H_
 #define PAGODA_WIRE_LISTS_H_
 
-#include "manager/cache_client.h"
-#include "manager/lists.h"
-#include "manager/stats.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
+#include "manager/api/cache_client.h"
+#include "manager/api/stats.h"
+#include "manager/words/lists.h"
 #include "pagoda/v1/admin.pb.h"
 
 namespace pagoda {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"
 

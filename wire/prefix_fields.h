@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "events/client_key.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "pagoda/v1/cache.pb.h"
 #include "wire/vocabulary.h"
 

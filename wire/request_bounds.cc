@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
-#include "manager/operation.h"
-#include "manager/operation_checks.h"
+#include "manager/api/operation.h"
+#include "manager/sequences/operation_checks.h"
 #include "pagoda/v1/cache.pb.h"
 
 namespace pagoda {

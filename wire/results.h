@@ -4,7 +4,7 @@
 #define PAGODA_WIRE_RESULTS_H_
 
 #include "absl/status/statusor.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "pagoda/v1/cache.pb.h"
 
 namespace pagoda {

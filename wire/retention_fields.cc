@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "manager/operation_checks.h"
-#include "manager/retention.h"
+#include "manager/sequences/operation_checks.h"
+#include "manager/words/retention.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {

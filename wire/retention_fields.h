@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "pagoda/v1/cache.pb.h"
 
 namespace pagoda {

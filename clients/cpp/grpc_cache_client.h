@@ -1,5 +1,5 @@
 // A client of a daemon's cache in another process. It has the same interface as a cache in this
-// process (manager/cache_client.h).
+// process (manager/api/cache_client.h).
 #ifndef PAGODA_CLIENTS_CPP_GRPC_CACHE_CLIENT_H_
 #define PAGODA_CLIENTS_CPP_GRPC_CACHE_CLIENT_H_
 
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "clients/cpp/channel.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 
 namespace pagoda {
 

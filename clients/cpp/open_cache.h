@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "clients/cpp/channel.h"
 #include "events/event.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "pagoda/v1/caches.pb.h"
 #include "wire/caches.h"
 

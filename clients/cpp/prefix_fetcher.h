@@ -15,7 +15,7 @@
 #include "events/block_key.h"
 #include "events/client_key.h"
 #include "grpcpp/channel.h"
-#include "manager/fetch_outcome.h"
+#include "manager/words/fetch_outcome.h"
 #include "pagoda/v1/types.pb.h"
 #include "pools/types.h"
 

@@ -3,8 +3,8 @@
 #define PAGODA_CLIENTS_CPP_RESEND_H_
 
 #include "absl/types/span.h"
-#include "manager/cache_client.h"
-#include "manager/operation.h"
+#include "manager/api/cache_client.h"
+#include "manager/api/operation.h"
 
 namespace pagoda {
 

@@ -9,7 +9,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
-#include "manager/tier_spec.h"
+#include "manager/words/tier_spec.h"
 #include "pools/cuda/transfers.h"
 
 namespace pagoda {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "events/event_log.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
 #include "pools/memory_place.h"

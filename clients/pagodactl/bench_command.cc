@@ -15,7 +15,7 @@
 #include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/progress_bar.h"
 #include "clients/pagodactl/terminal.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 
 namespace pagoda {
 

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "clients/pagodactl/format.h"
-#include "manager/tier_spec.h"
+#include "manager/words/tier_spec.h"
 
 namespace pagoda {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "manager/cache_client.h"
-#include "manager/operation.h"
+#include "manager/api/cache_client.h"
+#include "manager/api/operation.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace pagoda {

@@ -22,7 +22,7 @@
 #include "clients/pagodactl/prefix_options.h"
 #include "clients/pagodactl/printable_output.h"
 #include "clients/pagodactl/ticket_wait.h"
-#include "manager/retention.h"
+#include "manager/words/retention.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda {

@@ -26,7 +26,7 @@
 #include "clients/pagodactl/replay_opt.h"
 #include "clients/pagodactl/replay_text.h"
 #include "clients/pagodactl/trace.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 #include "nlohmann/json.hpp"
 #include "pools/layout.h"
 #include "pools/sizing.h"

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "pools/copy_order.h"
 
 namespace pagoda {

@@ -1,7 +1,7 @@
 #include "clients/router/chunk_hashes.h"
 
 #include "base/check.h"
-#include "manager/prompt_key.h"
+#include "manager/words/prompt_key.h"
 
 namespace pagoda {
 

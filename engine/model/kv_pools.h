@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/checkpoint/model_config.h"
 #include "kernels/types.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "pools/pool.h"
 
 namespace pagoda {

@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "engine/schedule/fetch_forecast.h"
 #include "engine/schedule/stopwatch.h"
-#include "manager/cache_client.h"
-#include "manager/operation.h"
+#include "manager/api/cache_client.h"
+#include "manager/api/operation.h"
 
 namespace pagoda {
 

@@ -29,7 +29,7 @@
 #include "engine/schedule/waiting_places.h"
 #include "engine/schedule/waiting_queue.h"
 #include "kernels/cpu/thread_pool.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 
 namespace pagoda {
 

@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "engine/generate.h"
 #include "engine/schedule/step_batch.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 
 namespace pagoda {
 

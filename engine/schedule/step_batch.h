@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 
 namespace pagoda {
 

@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "engine/generate.h"
 #include "engine/schedule/stopwatch.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 
 namespace pagoda {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "manager/content_codec.h"
-#include "manager/slot_journal.h"
+#include "manager/restart/content_codec.h"
+#include "manager/words/slot_journal.h"
 
 namespace pagoda {
 

@@ -12,7 +12,7 @@
 #include "manager/disk/disk_files.h"
 #include "manager/disk/disk_stats.h"
 #include "manager/disk/write_ledger.h"
-#include "manager/file_orders.h"
+#include "manager/words/file_orders.h"
 #include "pools/pool.h"
 
 namespace pagoda {

@@ -6,7 +6,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/counted.h"
-#include "manager/slot_stamps.h"
+#include "manager/restart/slot_stamps.h"
 
 namespace pagoda {
 namespace {

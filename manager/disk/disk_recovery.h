@@ -15,7 +15,7 @@
 #include "events/block_hash.h"
 #include "manager/disk/disk_files.h"
 #include "manager/disk/write_ledger.h"
-#include "manager/recovered_block.h"
+#include "manager/words/recovered_block.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -14,8 +14,8 @@
 #include "absl/time/time.h"
 #include "manager/exchange/fetch_source.h"
 #include "manager/exchange/stored_prefix.h"
-#include "manager/fetch_outcome.h"
 #include "manager/shared_manager.h"
+#include "manager/words/fetch_outcome.h"
 #include "pools/pool.h"
 #include "pools/store/store.h"
 

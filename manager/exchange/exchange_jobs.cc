@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "manager/operation_checks.h"
+#include "manager/sequences/operation_checks.h"
 
 namespace pagoda {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/byte_codec.h"
-#include "manager/slot_stamps.h"
+#include "manager/restart/slot_stamps.h"
 
 namespace pagoda {
 

@@ -10,8 +10,8 @@
 #include "events/block_hash.h"
 #include "events/block_key.h"
 #include "events/client_key.h"
-#include "manager/content_digest.h"
-#include "manager/prompt_key.h"
+#include "manager/restart/content_digest.h"
+#include "manager/words/prompt_key.h"
 #include "pools/layout.h"
 #include "pools/types.h"
 

@@ -17,7 +17,7 @@ namespace pagoda {
 // Names a block's content. Blocks with equal keys have equal bytes.
 struct StoreKey {
   std::array<std::byte, 32> layout = {};  // Identifies the cache and the layout of its slots.
-  std::array<std::byte, 32> digest = {};  // Of the content (manager/content_digest.h).
+  std::array<std::byte, 32> digest = {};  // Of the content (manager/restart/content_digest.h).
   uint32_t window_size = 0;               // The attention window in tokens; 0 is full attention.
   friend bool operator==(const StoreKey&, const StoreKey&) = default;
 };

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "manager/hit_rate_curve.h"
+#include "manager/advice/hit_rate_curve.h"
 #include "server/admin/admin_service.h"
 #include "wire/vocabulary.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "google/protobuf/repeated_field.h"
-#include "manager/fetch_outcome.h"
+#include "manager/words/fetch_outcome.h"
 #include "pools/store/store.h"
 #include "server/peers/peer_server.h"
 #include "server/store/cache_exchange.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "pools/types.h"
 #include "server/bridges/router_events.h"
 #include "server/callers/identity.h"

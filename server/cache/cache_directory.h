@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "manager/ids.h"
+#include "manager/words/ids.h"
 #include "server/cache/cache_parts.h"
 #include "server/callers/identity.h"
 

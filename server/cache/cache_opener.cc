@@ -14,7 +14,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/fair_count.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 #include "pools/shared_memory.h"
 #include "server/log.h"
 #include "server/serving_state.h"

@@ -19,7 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/thread.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "server/cache/brought_caches.h"
 #include "server/cache/cache_directory.h"
 #include "server/cache/job_turns.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "manager/ids.h"
 #include "manager/shared_manager.h"
+#include "manager/words/ids.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"

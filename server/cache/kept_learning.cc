@@ -5,7 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "manager/slot_stamps.h"
+#include "manager/restart/slot_stamps.h"
 #include "pools/shared_memory.h"
 #include "pools/types.h"
 #include "server/log.h"

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "manager/block_manager.h"
-#include "manager/kept_table.h"
+#include "manager/restart/kept_table.h"
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
 

@@ -8,8 +8,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "manager/slot_checksum.h"
-#include "manager/slot_stamps.h"
+#include "manager/restart/slot_checksum.h"
+#include "manager/restart/slot_stamps.h"
 #include "server/log.h"
 
 namespace pagoda::server {

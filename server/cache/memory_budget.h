@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "pools/types.h"
 #include "server/config/config.h"
 

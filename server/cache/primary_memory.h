@@ -11,7 +11,7 @@
 #include "engine/gpu_self_test.h"
 #include "engine/model/cuda/cuda_backend.h"
 #include "engine/model/gpu_report.h"
-#include "manager/tier_spec.h"
+#include "manager/words/tier_spec.h"
 #include "pools/cuda/device.h"
 #include "pools/layout.h"
 #include "pools/sizing.h"

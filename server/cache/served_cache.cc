@@ -14,7 +14,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "engine/basic_cache_client.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "pools/cuda/transfers.h"
 #include "pools/shared_memory.h"
 #include "pools/sizing.h"

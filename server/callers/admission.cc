@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 
 namespace pagoda::server {
 

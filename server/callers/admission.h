@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "server/callers/authenticator.h"
 #include "server/callers/identity.h"
 #include "server/callers/open_calls.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "manager/ids.h"
+#include "manager/words/ids.h"
 
 namespace pagoda::server {
 

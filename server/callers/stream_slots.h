@@ -12,7 +12,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/fair_count.h"
-#include "manager/ids.h"
+#include "manager/words/ids.h"
 
 namespace pagoda::server {
 

@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
-#include "manager/eviction_policy.h"
-#include "manager/tier_spec.h"
+#include "manager/policy/eviction_policy.h"
+#include "manager/words/tier_spec.h"
 #include "pools/layout.h"
 #include "server/config/config.h"
 

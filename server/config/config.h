@@ -13,7 +13,7 @@
 #include "engine/choices.h"
 #include "engine/gpu_graphs.h"
 #include "events/event.h"
-#include "manager/lifecycle_events.h"
+#include "manager/words/lifecycle_events.h"
 #include "pools/file/slab_file.h"
 #include "pools/layout.h"
 #include "pools/pool.h"

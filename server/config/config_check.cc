@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "engine/model/choose_backend.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "server/bridges/zmq_endpoint.h"
 #include "server/config/config.h"
 #include "server/config/store_keys.h"

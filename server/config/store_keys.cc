@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/address_form.h"
 #include "base/error.h"
-#include "manager/block_facts.h"
+#include "manager/words/block_facts.h"
 #include "pools/store/cluster_map.h"
 #include "pools/store/server_networks.h"
 #include "server/listen_address.h"

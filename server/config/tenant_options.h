@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "server/config/config.h"
 
 namespace pagoda::server {

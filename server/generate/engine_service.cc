@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "server/generate/generate_prompt.h"
 #include "server/generate/structured_output.h"
 #include "server/rpc/reactors.h"

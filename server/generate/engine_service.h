@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "pagoda/v1/engine.pb.h"
 #include "server/callers/admission.h"
 #include "server/generate/generate_stream.h"

@@ -10,7 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/fair_count.h"
-#include "manager/ids.h"
+#include "manager/words/ids.h"
 
 namespace pagoda::server {
 

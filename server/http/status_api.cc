@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "server/bridges/bridges.h"
 #include "server/cache/cache_directory.h"
 #include "server/cache/cache_opener.h"

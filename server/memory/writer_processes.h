@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "manager/ids.h"
+#include "manager/words/ids.h"
 #include "server/memory/peer_process.h"
 #include "server/memory/writer_table.h"
 

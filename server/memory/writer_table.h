@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "manager/ids.h"
+#include "manager/words/ids.h"
 #include "pools/file_descriptor.h"
 #include "server/memory/peer_process.h"
 

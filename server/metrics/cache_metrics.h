@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "manager/cache_client.h"
-#include "manager/stats.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
+#include "manager/api/cache_client.h"
+#include "manager/api/stats.h"
 #include "pools/layout.h"
 #include "prometheus/metric_family.h"
 

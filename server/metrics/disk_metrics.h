@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "manager/stats.h"
+#include "manager/api/stats.h"
 #include "prometheus/metric_family.h"
 #include "server/cache/disk_tier.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "prometheus/text_serializer.h"
 #include "server/bridges/bridges.h"
 #include "server/cache/cache_directory.h"

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "pools/pool.h"
 #include "prometheus/metric_family.h"
 

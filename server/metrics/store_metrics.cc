@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "manager/fetch_outcome.h"
+#include "manager/words/fetch_outcome.h"
 #include "server/metrics/metric_family.h"
 
 namespace pagoda::server {

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "engine/engine.h"
 #include "engine/text/model_text.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "server/callers/stream_slots.h"
 #include "server/generate/prompt_queues.h"
 #include "server/http/body_memory.h"

@@ -18,7 +18,7 @@
 #include "base/thread.h"
 #include "events/event_log.h"
 #include "events/snapshot.h"
-#include "manager/content_digest.h"
+#include "manager/restart/content_digest.h"
 #include "manager/shared_manager.h"
 
 namespace pagoda::server {

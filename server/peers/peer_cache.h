@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "manager/content_digest.h"
+#include "manager/restart/content_digest.h"
 #include "manager/shared_manager.h"
 #include "pools/pool.h"
 #include "pools/store/stored_value.h"

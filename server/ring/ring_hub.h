@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "manager/ids.h"
+#include "manager/words/ids.h"
 #include "server/cache/cache_directory.h"
 #include "server/callers/stream_slots.h"
 #include "server/metrics/rpc_metrics.h"

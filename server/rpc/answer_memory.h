@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "manager/ids.h"
+#include "manager/words/ids.h"
 #include "pagoda/v1/cache.pb.h"
 
 namespace pagoda::server {

@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "events/tenant_id.h"
 #include "grpcpp/alarm.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/cache.pb.h"
 #include "server/callers/tenant_queues.h"

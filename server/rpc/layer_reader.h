@@ -16,7 +16,7 @@
 namespace pagoda::server {
 
 // Movable. Thread-compatible. Reads without any lock: the caller finds out afterwards whether the
-// slot was still the block's (SequenceKv in manager/sequence_calls.h).
+// slot was still the block's (SequenceKv in manager/api/sequence_calls.h).
 class LayerReader {
  public:
   // `pools` must outlive the reader. Maps memory on a device once more, for as long as the reader

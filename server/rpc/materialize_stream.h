@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/support/server_callback.h"
-#include "manager/sequence_calls.h"
+#include "manager/api/sequence_calls.h"
 #include "pagoda/v1/cache.pb.h"
 #include "server/cache/cache_parts.h"
 #include "server/callers/stream_slots.h"

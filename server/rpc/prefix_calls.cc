@@ -7,10 +7,10 @@
 
 #include "absl/time/time.h"
 #include "base/error.h"
+#include "manager/api/operation.h"
 #include "manager/exchange/block_exchange.h"
 #include "manager/exchange/fetch_source.h"
 #include "manager/exchange/stored_prefix.h"
-#include "manager/operation.h"
 #include "server/rpc/cache_service.h"
 #include "server/rpc/reactors.h"
 #include "server/store/cache_exchange.h"

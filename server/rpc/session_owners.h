@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "manager/ids.h"
+#include "manager/words/ids.h"
 #include "server/callers/identity.h"
 
 namespace pagoda::server {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 
 namespace pagoda::server {
 namespace {

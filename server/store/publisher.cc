@@ -6,7 +6,7 @@
 
 #include "absl/memory/memory.h"
 #include "base/error.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 
 namespace pagoda::server {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "pagoda/v1/events.pb.h"
 #include "server/cache/cache_directory.h"
 #include "server/callers/admission.h"

@@ -13,8 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "clients/pagodactl/trace.h"
 #include "clients/pagodactl/workload_trace.h"
-#include "manager/eviction_policy.h"
-#include "manager/hit_rate_curve.h"
+#include "manager/advice/hit_rate_curve.h"
+#include "manager/policy/eviction_policy.h"
 #include "tests/bench/figure.h"
 #include "tests/manager/block_trace.h"
 

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "manager/shared_manager.h"
 #include "server/cache/cache_directory.h"
 #include "server/config/config.h"

@@ -41,7 +41,7 @@
 #include "clients/pagodactl/replay_opt.h"
 #include "clients/pagodactl/trace.h"
 #include "clients/pagodactl/workload_trace.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 #include "tests/bench/eviction_matrix.h"
 #include "tests/bench/random_traces.h"
 

@@ -8,8 +8,8 @@
 #include "events/event_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "manager/accounts/sequence_accounts.h"
 #include "manager/block_manager.h"
-#include "manager/sequence_accounts.h"
 #include "manager/shared_manager.h"
 #include "tests/manager/host_tiers.h"
 

@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "manager/cache_client.h"
-#include "manager/operation.h"
+#include "manager/api/cache_client.h"
+#include "manager/api/operation.h"
 
 namespace pagoda {
 

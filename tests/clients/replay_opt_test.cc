@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 
 namespace pagoda {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "clients/pagodactl/replay.h"
 #include "gtest/gtest.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 
 namespace pagoda {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "gtest/gtest.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 
 namespace pagoda {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "manager/tier_spec.h"
+#include "manager/words/tier_spec.h"
 #include "pools/copy_order.h"
 #include "pools/layout.h"
 #include "pools/pool.h"

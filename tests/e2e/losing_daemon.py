@@ -1,6 +1,6 @@
 """A daemon that loses some copies or answers. pagodad copies in memory and never fails, so this
 proxy stands before it and reports losses in pagodad's words (proto/pagoda/v1/cache.proto,
-ShortenedSequence; manager/running_sequences.cc, CheckCommit and Shorten)."""
+ShortenedSequence; manager/sequences/running_sequences.cc, CheckCommit and Shorten)."""
 
 import concurrent.futures
 

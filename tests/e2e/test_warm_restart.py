@@ -155,8 +155,8 @@ def learned_tables(daemon):
 
 
 def last_write(table):
-    """The number of the last write (manager/kept_table.h), and the sum of its counts
-    (manager/reuse_table.h)."""
+    """The number of the last write (manager/restart/kept_table.h), and the sum of its counts
+    (manager/policy/reuse_table.h)."""
     data = table.read_bytes()
     number, copy = max((struct.unpack_from("<Q", data, copy + 24)[0], copy) for copy in (0, len(data) // 2))
     (size,) = struct.unpack_from("<I", data, copy + 20)

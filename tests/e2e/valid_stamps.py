@@ -1,4 +1,4 @@
-"""Reads the stamps of a cache that outlives its daemon (manager/slot_stamps.h)."""
+"""Reads the stamps of a cache that outlives its daemon (manager/restart/slot_stamps.h)."""
 
 
 def count_valid(path):

@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "engine/generate.h"
 #include "engine/model/model_input.h"
-#include "manager/cache_client.h"
+#include "manager/api/cache_client.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
 

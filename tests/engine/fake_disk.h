@@ -13,7 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "manager/file_orders.h"
+#include "manager/words/file_orders.h"
 #include "tests/engine/test_cache.h"
 
 namespace pagoda {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/schedule/scheduler.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "tests/engine/arithmetic_model.h"
 #include "tests/engine/test_cache.h"
 

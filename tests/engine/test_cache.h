@@ -8,8 +8,8 @@
 
 #include "engine/engine.h"
 #include "events/event_log.h"
+#include "manager/accounts/tenants.h"
 #include "manager/shared_manager.h"
-#include "manager/tenants.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
 

@@ -298,7 +298,7 @@ def test_objects_that_were_overwritten_on_disk_are_misses(tmp_path):
 
 def _stamped(cache):
     """Blocks that a restart would find: the lowest bit of the first word of each stamp
-    (manager/slot_stamps.h)."""
+    (manager/restart/slot_stamps.h)."""
     (path,) = SHM.glob(f"pagoda-{cache}-*-stamps")
     memory = path.read_bytes()
     slots, stride = int.from_bytes(memory[20:24], "little"), int.from_bytes(memory[24:32], "little")

@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "manager/block_manager.h"
-#include "manager/slot_journal.h"
+#include "manager/words/slot_journal.h"
 #include "pagoda/v1/cache.pb.h"
 #include "tests/events/shadow_tree.h"
 #include "tests/fuzz/byte_reader.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
-#include "manager/sequence.h"
+#include "manager/tree/sequence.h"
 
 namespace pagoda::fuzz {
 namespace {

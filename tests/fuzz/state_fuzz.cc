@@ -19,11 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "manager/block_manager.h"
-#include "manager/content_digest.h"
-#include "manager/recovery.h"
-#include "manager/retention.h"
-#include "manager/slot_checksum.h"
-#include "manager/stamp_set.h"
+#include "manager/restart/content_digest.h"
+#include "manager/restart/recovery.h"
+#include "manager/restart/slot_checksum.h"
+#include "manager/restart/stamp_set.h"
+#include "manager/words/retention.h"
 #include "pools/pool.h"
 #include "tests/fuzz/byte_reader.h"
 #include "tests/fuzz/planted.h"
@@ -38,7 +38,7 @@ constexpr uint32_t kSecondaryBlocks = 3;
 constexpr uint32_t kSecondarySlots = 4;  // With the spare one.
 constexpr uint32_t kMaxHoles = 5;
 constexpr int kMaxSteps = 48;
-// As manager/slot_stamps.h has it.
+// As manager/restart/slot_stamps.h has it.
 constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kStampHeadBytes = 20;  // Control, checksum, size.
 constexpr uint64_t kValid = 1;

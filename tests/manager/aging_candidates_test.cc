@@ -1,4 +1,4 @@
-#include "manager/aging_candidates.h"
+#include "manager/policy/aging_candidates.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "manager/candidate_arena.h"
+#include "manager/policy/candidate_arena.h"
 
 namespace pagoda {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "manager/block_manager.h"
-#include "manager/sequence.h"
+#include "manager/tree/sequence.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/picture.h"
 #include "tests/manager/testing.h"

@@ -1,12 +1,12 @@
-#include "manager/block_facts.h"
+#include "manager/words/block_facts.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <limits>
 
-#include "manager/block_store.h"
-#include "manager/prefix_tree.h"
+#include "manager/tree/block_store.h"
+#include "manager/tree/prefix_tree.h"
 
 namespace pagoda {
 namespace {

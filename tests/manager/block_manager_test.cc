@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "manager/eviction_policy.h"
-#include "manager/sequence.h"
+#include "manager/policy/eviction_policy.h"
+#include "manager/tree/sequence.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 

@@ -1,4 +1,4 @@
-#include "manager/block_store.h"
+#include "manager/tree/block_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "manager/hit_rate_curve.h"
+#include "manager/advice/hit_rate_curve.h"
 
 namespace pagoda {
 

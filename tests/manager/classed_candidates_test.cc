@@ -1,4 +1,4 @@
-#include "manager/classed_candidates.h"
+#include "manager/policy/classed_candidates.h"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "manager/advice/hit_rate_curve.h"
+#include "manager/advice/prefix_uses.h"
 #include "manager/block_manager.h"
-#include "manager/hit_rate_curve.h"
-#include "manager/prefix_uses.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 

@@ -1,4 +1,4 @@
-#include "manager/event_recorder.h"
+#include "manager/tiers/event_recorder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Estimates of hit rates beside full replays with more and less memory.
-#include "manager/hit_rate_curve.h"
+#include "manager/advice/hit_rate_curve.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "manager/tier_spec.h"
+#include "manager/words/tier_spec.h"
 
 namespace pagoda {
 

@@ -1,4 +1,4 @@
-#include "manager/kept_table.h"
+#include "manager/restart/kept_table.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "manager/reuse_table.h"
-#include "manager/slot_checksum.h"
+#include "manager/policy/reuse_table.h"
+#include "manager/restart/slot_checksum.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "manager/pin_table.h"
+#include "manager/sequences/pin_table.h"
 #include "manager/shared_manager.h"
 
 namespace pagoda {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "tests/manager/measured_cache.h"
 
 namespace pagoda {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "manager/eviction_policy.h"
-#include "manager/learned_policy.h"
-#include "manager/learned_window.h"
+#include "manager/policy/eviction_policy.h"
+#include "manager/policy/learned_policy.h"
+#include "manager/policy/learned_window.h"
 #include "tests/manager/disk_ladder.h"
 #include "tests/manager/policy_cache.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "manager/learned_policy.h"
+#include "manager/policy/learned_policy.h"
 #include "tests/manager/naive_learned.h"
 #include "tests/manager/policy_cache.h"
 

@@ -1,4 +1,4 @@
-#include "manager/learned_policy.h"
+#include "manager/policy/learned_policy.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "manager/learned_window.h"
+#include "manager/policy/learned_window.h"
 #include "tests/manager/policy_cache.h"
 
 namespace pagoda {

@@ -1,5 +1,5 @@
 // The lists for operators: sessions, sequences, and the blocks of a prefix.
-#include "manager/lists.h"
+#include "manager/words/lists.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

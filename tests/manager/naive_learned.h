@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "events/event.h"
-#include "manager/block_facts.h"
-#include "manager/evicted_content.h"
-#include "manager/reuse_sample.h"
-#include "manager/reuse_table.h"
+#include "manager/policy/evicted_content.h"
+#include "manager/policy/reuse_sample.h"
+#include "manager/policy/reuse_table.h"
+#include "manager/words/block_facts.h"
 
 namespace pagoda {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 #include "tests/manager/policy_cache.h"
 
 namespace pagoda {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "events/block_hash.h"
-#include "manager/reuse_index.h"
+#include "manager/policy/reuse_index.h"
 
 namespace pagoda {
 

@@ -1,4 +1,4 @@
-#include "manager/pin_table.h"
+#include "manager/sequences/pin_table.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "manager/block_manager.h"
-#include "manager/operation_scope.h"
+#include "manager/tiers/operation_scope.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 

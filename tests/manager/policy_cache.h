@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "manager/eviction_policy.h"
-#include "manager/retention.h"
+#include "manager/policy/eviction_policy.h"
+#include "manager/words/retention.h"
 
 namespace pagoda {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "manager/accounts/tenants.h"
 #include "manager/block_manager.h"
-#include "manager/eviction_policy.h"
-#include "manager/tenants.h"
+#include "manager/policy/eviction_policy.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 

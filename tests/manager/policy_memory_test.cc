@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "manager/block_manager.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 

@@ -1,5 +1,5 @@
 // The small caches of a simulation, beside caches that are kept by hand.
-#include "manager/policy_simulation.h"
+#include "manager/advice/policy_simulation.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "manager/prefix_tree.h"
+#include "manager/tree/prefix_tree.h"
 
 namespace pagoda {
 namespace {

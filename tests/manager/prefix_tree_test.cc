@@ -1,4 +1,4 @@
-#include "manager/prefix_tree.h"
+#include "manager/tree/prefix_tree.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

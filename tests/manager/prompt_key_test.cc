@@ -1,6 +1,6 @@
 // Long prompts and long retentions: their cost depends on what they find, and they are checked
 // without the lock.
-#include "manager/prompt_key.h"
+#include "manager/words/prompt_key.h"
 
 #include <gtest/gtest.h>
 #include <time.h>
@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "events/event_log.h"
 #include "manager/block_manager.h"
-#include "manager/operation_checks.h"
+#include "manager/sequences/operation_checks.h"
 #include "manager/shared_manager.h"
 #include "tests/manager/testing.h"
 

@@ -3,7 +3,7 @@
 
 #include <variant>
 
-#include "manager/event_recorder.h"
+#include "manager/tiers/event_recorder.h"
 
 namespace pagoda {
 

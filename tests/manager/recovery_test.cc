@@ -1,4 +1,4 @@
-#include "manager/recovery.h"
+#include "manager/restart/recovery.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "manager/slot_checksum.h"
-#include "manager/slot_stamper.h"
+#include "manager/restart/slot_checksum.h"
+#include "manager/restart/slot_stamper.h"
 #include "tests/manager/warm_cache.h"
 
 namespace pagoda {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
-#include "manager/sequence.h"
+#include "manager/tree/sequence.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 

@@ -1,4 +1,4 @@
-#include "manager/retention.h"
+#include "manager/words/retention.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The distances of a sample, beside a list that is kept by hand.
-#include "manager/reuse_distances.h"
+#include "manager/advice/reuse_distances.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

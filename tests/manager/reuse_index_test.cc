@@ -1,4 +1,4 @@
-#include "manager/reuse_index.h"
+#include "manager/policy/reuse_index.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // How long blocks stay cached, lie idle and are waited for, at fixed times.
-#include "manager/reuse_intervals.h"
+#include "manager/advice/reuse_intervals.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "manager/reuse_sample.h"
+#include "manager/policy/reuse_sample.h"
 #include "tests/manager/naive_reuse_sample.h"
 
 namespace pagoda {

@@ -1,4 +1,4 @@
-#include "manager/reuse_sample.h"
+#include "manager/policy/reuse_sample.h"
 
 #include <gtest/gtest.h>
 

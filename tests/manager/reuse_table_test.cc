@@ -1,4 +1,4 @@
-#include "manager/reuse_table.h"
+#include "manager/policy/reuse_table.h"
 
 #include <gtest/gtest.h>
 

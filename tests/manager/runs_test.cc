@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "manager/block_manager.h"
-#include "manager/sequence.h"
+#include "manager/tree/sequence.h"
 #include "tests/manager/host_tiers.h"
 
 namespace pagoda {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "manager/accounts/sequence_accounts.h"
 #include "manager/block_manager.h"
-#include "manager/sequence.h"
-#include "manager/sequence_accounts.h"
+#include "manager/tree/sequence.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 

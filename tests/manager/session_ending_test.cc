@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "manager/accounts/sequence_accounts.h"
+#include "manager/accounts/session_table.h"
 #include "manager/block_manager.h"
-#include "manager/sequence_accounts.h"
-#include "manager/session_table.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 

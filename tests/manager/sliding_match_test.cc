@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "events/block_hash.h"
 #include "manager/block_manager.h"
-#include "manager/sequence.h"
+#include "manager/tree/sequence.h"
 #include "tests/manager/host_tiers.h"
 
 namespace pagoda {

@@ -1,4 +1,4 @@
-#include "manager/slot_queue.h"
+#include "manager/tiers/slot_queue.h"
 
 #include <gtest/gtest.h>
 

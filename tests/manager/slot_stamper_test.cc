@@ -1,4 +1,4 @@
-#include "manager/slot_stamper.h"
+#include "manager/restart/slot_stamper.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

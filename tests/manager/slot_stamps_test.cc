@@ -1,4 +1,4 @@
-#include "manager/slot_stamps.h"
+#include "manager/restart/slot_stamps.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

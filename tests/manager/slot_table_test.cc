@@ -1,4 +1,4 @@
-#include "manager/slot_table.h"
+#include "manager/tiers/slot_table.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "manager/accounts/tenants.h"
 #include "manager/block_manager.h"
-#include "manager/tenants.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "manager/accounts/tenants.h"
 #include "manager/block_manager.h"
-#include "manager/tenants.h"
 #include "tests/manager/host_tiers.h"
 #include "tests/manager/tenants_fixture.h"
 #include "tests/manager/testing.h"

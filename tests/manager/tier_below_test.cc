@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "manager/block_manager.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -1,4 +1,4 @@
-#include "manager/tier_spec.h"
+#include "manager/words/tier_spec.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "manager/use_history.h"
+#include "manager/policy/use_history.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "manager/evicted_content.h"
+#include "manager/policy/evicted_content.h"
 
 namespace pagoda {
 namespace {

@@ -13,9 +13,9 @@
 #include <tuple>
 #include <vector>
 
-#include "manager/recovery.h"
-#include "manager/slot_stamper.h"
-#include "manager/stamp_set.h"
+#include "manager/restart/recovery.h"
+#include "manager/restart/slot_stamper.h"
+#include "manager/restart/stamp_set.h"
 #include "pools/pool.h"
 
 namespace pagoda {

@@ -1,8 +1,8 @@
-#include "manager/write_budget.h"
+#include "manager/tiers/write_budget.h"
 
 #include "gtest/gtest.h"
-#include "manager/backup_queue.h"
-#include "manager/file_lanes.h"
+#include "manager/tiers/backup_queue.h"
+#include "manager/tiers/file_lanes.h"
 
 namespace pagoda {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "events/tenant_id.h"
-#include "manager/stats.h"
+#include "manager/api/stats.h"
 #include "tests/sim/config.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/ledger.h"

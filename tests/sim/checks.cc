@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "manager/sequence.h"
+#include "manager/tree/sequence.h"
 #include "tests/sim/world.h"
 
 namespace pagoda::sim {

@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "events/tenant_id.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "tests/sim/config.h"
 #include "tests/sim/content.h"
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 #include "tests/sim/random.h"
 
 namespace pagoda::sim {

@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "events/block_hash.h"
 #include "events/tenant_id.h"
+#include "manager/accounts/tenants.h"
 #include "manager/block_manager.h"
-#include "manager/tenants.h"
 #include "pools/sizing.h"
 
 namespace pagoda::sim {

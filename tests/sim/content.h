@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "events/block_key.h"
 #include "events/client_key.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "tests/sim/config.h"
 #include "tests/sim/random.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "events/event.h"
-#include "manager/file_orders.h"
+#include "manager/words/file_orders.h"
 #include "pools/copy_order.h"
 #include "tests/sim/random.h"
 

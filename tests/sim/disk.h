@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "manager/file_orders.h"
-#include "manager/recovered_block.h"
+#include "manager/words/file_orders.h"
+#include "manager/words/recovered_block.h"
 #include "pools/copy_order.h"
 #include "tests/sim/config.h"
 #include "tests/sim/content.h"

@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "manager/file_orders.h"
-#include "manager/stats.h"
+#include "manager/api/stats.h"
+#include "manager/words/file_orders.h"
 #include "tests/sim/config.h"
 
 namespace pagoda::sim {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "manager/sequence.h"
+#include "manager/tree/sequence.h"
 #include "tests/sim/operations.h"
 
 namespace pagoda::sim {

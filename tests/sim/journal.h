@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "manager/recovered_block.h"
-#include "manager/slot_journal.h"
+#include "manager/words/recovered_block.h"
+#include "manager/words/slot_journal.h"
 #include "tests/sim/config.h"
 #include "tests/sim/content.h"
 #include "tests/sim/ledger.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "manager/retention.h"
-#include "manager/stats.h"
+#include "manager/api/stats.h"
+#include "manager/words/retention.h"
 #include "tests/sim/fail.h"
 #include "tests/sim/memory.h"
 #include "tests/sim/shadow.h"

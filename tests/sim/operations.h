@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "manager/operation.h"
+#include "manager/api/operation.h"
 #include "tests/sim/world.h"
 
 namespace pagoda::sim {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "manager/prompt_key.h"
+#include "manager/words/prompt_key.h"
 #include "tests/sim/fail.h"
 
 namespace pagoda::sim {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "manager/session_table.h"
+#include "manager/accounts/session_table.h"
 #include "tests/sim/operations.h"
 
 namespace pagoda::sim {

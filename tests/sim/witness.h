@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 #include "pools/types.h"
 
 namespace pagoda::sim {

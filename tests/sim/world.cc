@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "manager/operation_scope.h"
-#include "manager/sequence.h"
+#include "manager/tiers/operation_scope.h"
+#include "manager/tree/sequence.h"
 #include "tests/sim/follow.h"
 #include "tests/sim/operations.h"
 

@@ -56,7 +56,7 @@ def test_a_wrong_include_is_found(tmp_path, name, line):
     ("engine/a.cc", "#include <nlohmann/json.hpp>"),
     ("server/a.cc", "#include <grpcpp/grpcpp.h>"),
     ("server/a.cc", '#include "pagoda/v1/cache.grpc.pb.h"'),
-    ("clients/cpp/a.cc", '#include "manager/cache_client.h"'),
+    ("clients/cpp/a.cc", '#include "manager/api/cache_client.h"'),
     ("tests/server/a.cc", '#include "server/config/config.h"'),
 ])
 def test_a_right_include_is_left_alone(tmp_path, name, line):

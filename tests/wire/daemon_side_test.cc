@@ -8,8 +8,8 @@
 #include <variant>
 
 #include "base/error.h"
-#include "manager/operation_checks.h"
-#include "manager/retention.h"
+#include "manager/sequences/operation_checks.h"
+#include "manager/words/retention.h"
 #include "wire/events.h"
 #include "wire/lists.h"
 #include "wire/operations.h"

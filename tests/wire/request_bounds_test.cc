@@ -7,8 +7,8 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "gtest/gtest.h"
-#include "manager/operation.h"
-#include "manager/operation_checks.h"
+#include "manager/api/operation.h"
+#include "manager/sequences/operation_checks.h"
 #include "pagoda/v1/cache.pb.h"
 #include "wire/message_bytes.h"
 

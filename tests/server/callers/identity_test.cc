@@ -21,7 +21,7 @@
 #include "google/protobuf/descriptor.h"
 #include "grpc/reflection/v1/reflection.pb.h"
 #include "grpc/reflection/v1alpha/reflection.pb.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pagoda/v1/engine.pb.h"

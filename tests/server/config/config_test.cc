@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "engine/model/cuda/cuda_backend.h"
-#include "manager/eviction_policy.h"
+#include "manager/policy/eviction_policy.h"
 #include "server/config/tenant_options.h"
 
 namespace pagoda::server {

@@ -14,7 +14,7 @@
 
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "server/callers/tenant_queues.h"
 #include "server/config/config.h"
 #include "server/ring/ring_poller.h"

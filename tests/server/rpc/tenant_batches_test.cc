@@ -16,7 +16,7 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "grpcpp/grpcpp.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "server/callers/admission.h"
 #include "server/callers/authenticator.h"

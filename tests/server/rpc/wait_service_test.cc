@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "google/rpc/error_details.pb.h"
 #include "grpcpp/grpcpp.h"
-#include "manager/tenants.h"
+#include "manager/accounts/tenants.h"
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "server/callers/admission.h"
 #include "server/callers/authenticator.h"

@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
-#include "manager/slot_journal.h"
+#include "manager/words/slot_journal.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
 #include "tests/sim/exchange/surroundings.h"

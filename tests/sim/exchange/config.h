@@ -10,8 +10,8 @@
 
 #include "absl/time/time.h"
 #include "events/block_hash.h"
+#include "manager/accounts/tenants.h"
 #include "manager/exchange/block_exchange.h"
-#include "manager/tenants.h"
 
 namespace pagoda::exchange_sim {
 

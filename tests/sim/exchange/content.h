@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "events/block_key.h"
 #include "manager/exchange/stored_prefix.h"
-#include "manager/slot_journal.h"
+#include "manager/words/slot_journal.h"
 #include "pools/layout.h"
 #include "pools/store/store.h"
 #include "tests/sim/exchange/config.h"

@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "manager/api/operation.h"
 #include "manager/exchange/stored_prefix.h"
-#include "manager/operation.h"
 #include "tests/sim/exchange/cache.h"
 #include "tests/sim/exchange/surroundings.h"
 #include "tests/sim/random.h"

@@ -1,0 +1,95 @@
+// Content that left a cache recently: hashes without blocks.
+#ifndef PAGODA_MANAGER_POLICY_EVICTED_CONTENT_H_
+#define PAGODA_MANAGER_POLICY_EVICTED_CONTENT_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "base/big_array.h"
+#include "base/check.h"
+#include "events/block_hash.h"
+
+namespace pagoda {
+
+// Remembers the contents that left last, with a note for each. It remembers about two contents
+// for each slot of its tier. It is a history buffer, like 2Q's A1out, MQ's Qout and S3-FIFO's ghost
+// queue. It is a set-associative table of fingerprints of 16 - kNoteBits bits: with notes of four
+// bits, one look-up in 500 finds content that was never there; with two bits, one in 2,000. Takes 4
+// bytes for each slot at once. Every call touches one 16-byte bucket. Thread-compatible.
+template <uint32_t kNoteBits>
+class EvictedNotes {
+ public:
+  static constexpr uint32_t kMaxNote = (1u << kNoteBits) - 1;
+
+  explicit EvictedNotes(uint32_t num_slots);
+
+  // `content` left; `note` is at most kMaxNote. BlockHash{} is not remembered.
+  void Remember(BlockHash content, uint32_t note);
+
+  struct Memory {
+    uint32_t note = 0;
+    uint64_t age = 0;  // About how many others have left since.
+  };
+  // Brings what the two calls read into the processor's cache.
+  void Prefetch(BlockHash content) const { __builtin_prefetch(&buckets_[IndexOf(content)], 1); }
+  // Returns the memory of `content`, and forgets it.
+  std::optional<Memory> Take(BlockHash content);
+
+ private:
+  static constexpr uint32_t kWays = 8;
+  static constexpr uint32_t kWaysAWord = 4;
+  static constexpr uint32_t kWayBits = 16;
+  static constexpr uint64_t kEachWay = 0x0001'0001'0001'0001;
+
+  // Eight ways: a fingerprint above a note; 0 is empty. The newest is in the low bits of `newer`.
+  struct alignas(16) Bucket {
+    uint64_t newer = 0;
+    uint64_t older = 0;
+  };
+
+  // From the hash's high bits.
+  uint64_t IndexOf(BlockHash content) const {
+    return (content.value() >> 32) * buckets_.size() >> 32;
+  }
+  // From the hash's low bits, never 0.
+  static uint64_t Fingerprint(BlockHash content) {
+    return 1 + content.value() % ((1u << (kWayBits - kNoteBits)) - 1);
+  }
+  // The top bit of each way with that fingerprint. Ways above the lowest one can be wrong.
+  static uint64_t Matches(uint64_t word, uint64_t fingerprint) {
+    const uint64_t differs =
+        (word ^ fingerprint * (kEachWay << kNoteBits)) & ~(kEachWay * kMaxNote);
+    return (differs - kEachWay) & ~differs & kEachWay << (kWayBits - 1);
+  }
+  Memory TakeFrom(Bucket& bucket, uint64_t in_newer, uint64_t in_older);
+
+  BigArray<Bucket, &AllocateScattered> buckets_;
+};
+
+using EvictedContent = EvictedNotes<4>;
+
+// Inline, because a request makes these calls for hundreds of blocks.
+
+template <uint32_t kNoteBits>
+void EvictedNotes<kNoteBits>::Remember(BlockHash content, uint32_t note) {
+  PAGODA_CHECK(note <= kMaxNote, "a note has its bits");
+  if (content == BlockHash{}) return;
+  Bucket& bucket = buckets_[IndexOf(content)];
+  bucket.older = bucket.older << kWayBits | bucket.newer >> (64 - kWayBits);
+  bucket.newer = bucket.newer << kWayBits | Fingerprint(content) << kNoteBits | note;
+}
+
+template <uint32_t kNoteBits>
+auto EvictedNotes<kNoteBits>::Take(BlockHash content) -> std::optional<Memory> {
+  if (content == BlockHash{}) return std::nullopt;
+  Bucket& bucket = buckets_[IndexOf(content)];
+  const uint64_t fingerprint = Fingerprint(content);
+  const uint64_t in_newer = Matches(bucket.newer, fingerprint);
+  const uint64_t in_older = Matches(bucket.older, fingerprint);
+  if ((in_newer | in_older) == 0) return std::nullopt;
+  return TakeFrom(bucket, in_newer, in_older);
+}
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_POLICY_EVICTED_CONTENT_H_
