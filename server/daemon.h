@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "server/config/config.h"
-#include "server/listen_address.h"
-#include "server/serving_state.h"
-#include "server/supervisor.h"
+#include "server/config/listen_address.h"
+#include "server/supervision/serving_state.h"
+#include "server/supervision/supervisor.h"
 
 namespace grpc {
 class Service;

@@ -23,9 +23,9 @@
 #include "server/config/byte_count_key.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
-#include "server/log.h"
-#include "server/processor_share.h"
-#include "server/rpc/accept_guard.h"
+#include "server/listener/accept_guard.h"
+#include "server/log/log.h"
+#include "server/supervision/processor_share.h"
 
 namespace pagoda::server {
 namespace {

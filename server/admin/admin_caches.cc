@@ -6,7 +6,7 @@
 #include "server/admin/admin_service.h"
 #include "server/cache/cache_opener.h"
 #include "server/cache/memory_budget.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "wire/cache_info.h"
 #include "wire/caches.h"
 #include "wire/errors.h"

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "server/admin/exchange_status.h"
 #include "server/generate/engine_service.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "wire/cache_info.h"
 #include "wire/vocabulary.h"
 

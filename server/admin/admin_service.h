@@ -7,9 +7,9 @@
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/admin.pb.h"
 #include "server/admin/daemon_parts.h"
-#include "server/cache/cache_directory.h"
 #include "server/callers/identity.h"
-#include "server/rpc/checked_service.h"
+#include "server/calls/checked_service.h"
+#include "server/directory/cache_directory.h"
 
 namespace pagoda::server {
 

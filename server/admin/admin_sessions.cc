@@ -3,7 +3,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "server/admin/admin_service.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {

@@ -9,8 +9,8 @@
 
 #include "absl/time/time.h"
 #include "engine/model/gpu_report.h"
-#include "server/cache/cache_parts.h"
-#include "server/serving_state.h"
+#include "server/directory/cache_parts.h"
+#include "server/supervision/serving_state.h"
 
 namespace pagoda::server {
 

@@ -4,7 +4,7 @@
 
 #include "pagoda/v1/admin.pb.h"
 #include "server/admin/daemon_parts.h"
-#include "server/cache/cache_parts.h"
+#include "server/directory/cache_parts.h"
 
 namespace pagoda::server {
 

@@ -8,8 +8,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/log.h"
-#include "server/metrics/metric_family.h"
+#include "server/calls/metric_family.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 namespace {

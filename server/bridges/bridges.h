@@ -13,9 +13,9 @@
 #include "server/bridges/smg_service.h"
 #include "server/bridges/zmq_bridge.h"
 #include "server/callers/admission.h"
+#include "server/calls/subscriber_metrics.h"
 #include "server/config/config.h"
-#include "server/metrics/subscriber_metrics.h"
-#include "server/serving_state.h"
+#include "server/supervision/serving_state.h"
 #include "server/watch/subscriber_row.h"
 
 namespace pagoda::server {

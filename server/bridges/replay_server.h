@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/thread.h"
 #include "server/bridges/numbered_ring.h"
-#include "server/bridges/zmq_endpoint.h"
+#include "server/config/zmq_endpoint.h"
 
 namespace pagoda::server {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "server/rpc/reactors.h"
+#include "server/calls/reactors.h"
 #include "wire/errors.h"
 
 namespace pagoda::server {

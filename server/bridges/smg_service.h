@@ -15,8 +15,8 @@
 #include "server/bridges/smg_messages.h"
 #include "server/bridges/smg_stream.h"
 #include "server/callers/admission.h"
-#include "server/rpc/checked_service.h"
-#include "server/serving_state.h"
+#include "server/calls/checked_service.h"
+#include "server/supervision/serving_state.h"
 #include "smg/grpc/kv_events.pb.h"
 
 namespace pagoda::server {

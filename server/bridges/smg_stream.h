@@ -17,8 +17,8 @@
 #include "server/bridges/router_events.h"
 #include "server/bridges/smg_messages.h"
 #include "server/callers/stream_slots.h"
-#include "server/metrics/subscriber_metrics.h"
-#include "server/rpc/stream_set.h"
+#include "server/calls/stream_set.h"
+#include "server/calls/subscriber_metrics.h"
 #include "server/watch/subscriber_row.h"
 
 namespace pagoda::server {

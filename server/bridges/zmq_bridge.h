@@ -14,7 +14,7 @@
 #include "server/bridges/replay_server.h"
 #include "server/bridges/router_feed.h"
 #include "server/bridges/vllm_wire.h"
-#include "server/bridges/zmq_endpoint.h"
+#include "server/config/zmq_endpoint.h"
 
 namespace pagoda::server {
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "server/listen_address.h"
+#include "server/config/listen_address.h"
 
 namespace pagoda::server {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/bridges/zmq_endpoint.h"
+#include "server/config/zmq_endpoint.h"
 
 namespace pagoda::server {
 

@@ -16,8 +16,8 @@
 #include "base/fair_count.h"
 #include "manager/policy/eviction_policy.h"
 #include "pools/shared_memory.h"
-#include "server/log.h"
-#include "server/serving_state.h"
+#include "server/log/log.h"
+#include "server/supervision/serving_state.h"
 
 namespace pagoda::server {
 namespace {

@@ -21,12 +21,12 @@
 #include "base/thread.h"
 #include "manager/accounts/tenants.h"
 #include "server/cache/brought_caches.h"
-#include "server/cache/cache_directory.h"
 #include "server/cache/job_turns.h"
 #include "server/cache/memory_budget.h"
 #include "server/cache/served_cache.h"
 #include "server/config/config.h"
-#include "server/supervisor.h"
+#include "server/directory/cache_directory.h"
+#include "server/supervision/supervisor.h"
 #include "wire/caches.h"
 
 namespace pagoda::server {

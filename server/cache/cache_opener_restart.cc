@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/cache/cache_opener.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 

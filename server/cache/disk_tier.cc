@@ -18,7 +18,7 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/counted.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 namespace {

@@ -29,7 +29,7 @@
 #include "pools/pool.h"
 #include "pools/types.h"
 #include "server/config/config.h"
-#include "server/supervisor.h"
+#include "server/supervision/supervisor.h"
 
 namespace pagoda::server {
 

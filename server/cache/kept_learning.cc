@@ -8,7 +8,7 @@
 #include "manager/restart/slot_stamps.h"
 #include "pools/shared_memory.h"
 #include "pools/types.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "manager/restart/slot_checksum.h"
 #include "manager/restart/slot_stamps.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 namespace {

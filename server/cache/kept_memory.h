@@ -21,7 +21,7 @@
 #include "pools/pool.h"
 #include "pools/sizing.h"
 #include "server/config/config.h"
-#include "server/supervisor.h"
+#include "server/supervision/supervisor.h"
 
 namespace pagoda::server {
 

@@ -7,7 +7,7 @@
 
 #include "pools/huge_pages.h"
 #include "pools/pool.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 

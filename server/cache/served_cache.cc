@@ -21,7 +21,7 @@
 #include "server/cache/pool_pages.h"
 #include "server/cache/primary_memory.h"
 #include "server/config/tenant_options.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {

@@ -9,7 +9,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "engine/schedule/stopwatch.h"
-#include "server/processor_share.h"
+#include "server/supervision/processor_share.h"
 
 namespace pagoda::server {
 namespace {

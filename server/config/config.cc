@@ -18,9 +18,9 @@
 #include "manager/words/tier_spec.h"
 #include "server/config/byte_count_key.h"
 #include "server/config/config_keys.h"
+#include "server/config/listen_address.h"
 #include "server/config/store_keys.h"
 #include "server/config/tier_size_key.h"
-#include "server/listen_address.h"
 #include "yaml-cpp/eventhandler.h"
 
 namespace pagoda::server {

@@ -18,8 +18,8 @@
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/sizing.h"
-#include "server/bridges/zmq_endpoint.h"
-#include "server/log.h"
+#include "server/config/zmq_endpoint.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 

@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "engine/model/choose_backend.h"
 #include "manager/accounts/tenants.h"
-#include "server/bridges/zmq_endpoint.h"
 #include "server/config/config.h"
+#include "server/config/listen_address.h"
 #include "server/config/store_keys.h"
-#include "server/listen_address.h"
+#include "server/config/zmq_endpoint.h"
 
 namespace pagoda::server {
 namespace {

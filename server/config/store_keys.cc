@@ -12,8 +12,8 @@
 #include "manager/words/block_facts.h"
 #include "pools/store/cluster_map.h"
 #include "pools/store/server_networks.h"
-#include "server/listen_address.h"
-#include "server/store/source_patterns.h"
+#include "server/config/listen_address.h"
+#include "server/config/source_patterns.h"
 
 namespace pagoda::server {
 namespace {

@@ -6,9 +6,9 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "manager/accounts/tenants.h"
+#include "server/calls/reactors.h"
 #include "server/generate/generate_prompt.h"
 #include "server/generate/structured_output.h"
-#include "server/rpc/reactors.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {

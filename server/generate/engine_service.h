@@ -8,11 +8,11 @@
 #include "manager/accounts/tenants.h"
 #include "pagoda/v1/engine.pb.h"
 #include "server/callers/admission.h"
+#include "server/calls/checked_service.h"
 #include "server/generate/generate_stream.h"
 #include "server/generate/prompt_queues.h"
-#include "server/rpc/checked_service.h"
-#include "server/serving_state.h"
 #include "server/store/sources.h"
+#include "server/supervision/serving_state.h"
 
 namespace pagoda::server {
 

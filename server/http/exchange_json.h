@@ -3,7 +3,7 @@
 #define PAGODA_SERVER_HTTP_EXCHANGE_JSON_H_
 
 #include "server/admin/daemon_parts.h"
-#include "server/cache/cache_parts.h"
+#include "server/directory/cache_parts.h"
 #include "server/http/status_json.h"
 
 namespace pagoda::server {

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/http/http_server.h"
-#include "server/listener_watch.h"
-#include "server/serving_state.h"
+#include "server/listener/listener_watch.h"
+#include "server/supervision/serving_state.h"
 
 namespace pagoda::server {
 

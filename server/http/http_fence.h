@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/callers/authenticator.h"
+#include "server/config/listen_address.h"
 #include "server/http/http_exchange.h"
-#include "server/listen_address.h"
 
 namespace pagoda::server {
 

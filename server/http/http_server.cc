@@ -23,7 +23,7 @@
 #include "base/error.h"
 #include "server/http/http_request.h"
 #include "server/http/socket_exchange.h"
-#include "server/rpc/accept_guard.h"
+#include "server/listener/accept_guard.h"
 
 namespace pagoda::server {
 namespace {

@@ -21,9 +21,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/thread.h"
+#include "server/config/listen_address.h"
 #include "server/http/http_exchange.h"
 #include "server/http/work_threads.h"
-#include "server/listen_address.h"
 
 namespace pagoda::server {
 

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/admin/daemon_parts.h"
-#include "server/cache/cache_parts.h"
+#include "server/directory/cache_parts.h"
 #include "server/http/http_fence.h"
 #include "server/http/http_server.h"
 

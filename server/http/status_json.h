@@ -20,7 +20,7 @@
 #include "pools/layout.h"
 #include "pools/transfers.h"
 #include "server/cache/disk_tier.h"
-#include "server/http/status_history.h"
+#include "server/cache/status_history.h"
 #include "server/watch/subscriber_row.h"
 
 namespace pagoda::server {

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "pagoda/v1/mapping.pb.h"
-#include "server/listen_address.h"
+#include "server/config/listen_address.h"
 #include "wire/errors.h"
 #include "wire/ring/ring_layout.h"
 #include "wire/vocabulary.h"

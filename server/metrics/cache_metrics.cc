@@ -10,7 +10,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "server/metrics/metric_family.h"
+#include "server/calls/metric_family.h"
 
 namespace pagoda::server {
 namespace {

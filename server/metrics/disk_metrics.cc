@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "server/metrics/metric_family.h"
+#include "server/calls/metric_family.h"
 
 namespace pagoda::server {
 namespace {

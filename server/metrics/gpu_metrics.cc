@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/metrics/metric_family.h"
+#include "server/calls/metric_family.h"
 
 namespace pagoda::server {
 

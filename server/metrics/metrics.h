@@ -8,8 +8,8 @@
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "server/admin/daemon_parts.h"
+#include "server/calls/rpc_metrics.h"
 #include "server/metrics/cache_metrics.h"
-#include "server/metrics/rpc_metrics.h"
 #include "server/openai/openai_api.h"
 
 namespace pagoda::server {

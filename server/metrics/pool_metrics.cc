@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "server/metrics/metric_family.h"
+#include "server/calls/metric_family.h"
 
 namespace pagoda::server {
 

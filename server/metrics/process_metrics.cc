@@ -9,7 +9,7 @@
 #include <iterator>
 #include <system_error>
 
-#include "server/metrics/metric_family.h"
+#include "server/calls/metric_family.h"
 
 namespace pagoda::server {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "manager/words/fetch_outcome.h"
-#include "server/metrics/metric_family.h"
+#include "server/calls/metric_family.h"
 
 namespace pagoda::server {
 namespace {

@@ -23,7 +23,7 @@
 #include "server/openai/api_answer.h"
 #include "server/openai/api_request.h"
 #include "server/openai/generation.h"
-#include "server/serving_state.h"
+#include "server/supervision/serving_state.h"
 
 namespace pagoda::server {
 

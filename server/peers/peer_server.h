@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "pools/store/redis_socket.h"
 #include "server/callers/watched_file.h"
-#include "server/listen_address.h"
+#include "server/config/listen_address.h"
 #include "server/peers/digest_index.h"
 #include "server/peers/peer_cache.h"
 #include "server/peers/peer_commands.h"

@@ -6,7 +6,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 

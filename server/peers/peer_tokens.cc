@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 

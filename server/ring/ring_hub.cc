@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "base/fair_count.h"
-#include "server/cache/cache_parts.h"
+#include "server/directory/cache_parts.h"
 #include "wire/ring/ring_layout.h"
 #include "wire/ring/ring_wake.h"
 

@@ -14,12 +14,12 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "manager/words/ids.h"
-#include "server/cache/cache_directory.h"
+#include "server/batch/batch_run.h"
 #include "server/callers/stream_slots.h"
-#include "server/metrics/rpc_metrics.h"
+#include "server/calls/rpc_metrics.h"
+#include "server/directory/cache_directory.h"
 #include "server/ring/ring_pair.h"
 #include "server/ring/ring_poller.h"
-#include "server/rpc/batch_run.h"
 #include "wire/ring/ring_memory.h"
 
 namespace pagoda::server {

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "server/rpc/execute_call.h"
-#include "server/rpc/reactors.h"
+#include "server/batch/execute_call.h"
+#include "server/calls/reactors.h"
 #include "wire/cache_info.h"
 #include "wire/caches.h"
 #include "wire/errors.h"

@@ -18,9 +18,9 @@
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
-#include "server/listen_address.h"
-#include "server/log.h"
-#include "server/rpc/header_guard.h"
+#include "server/config/listen_address.h"
+#include "server/listener/header_guard.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "grpcpp/server.h"
 #include "grpcpp/support/server_interceptor.h"
-#include "server/listen_address.h"
-#include "server/rpc/header_guard.h"
+#include "server/config/listen_address.h"
+#include "server/listener/header_guard.h"
 #include "server/rpc/tls_credentials.h"
 
 namespace pagoda::server {

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "server/calls/reactors.h"
 #include "server/rpc/cache_service.h"
 #include "server/rpc/materialize_stream.h"
-#include "server/rpc/reactors.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {

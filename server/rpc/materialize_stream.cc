@@ -10,7 +10,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "manager/shared_manager.h"
-#include "server/rpc/batch_run.h"
+#include "server/batch/batch_run.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {

@@ -17,8 +17,8 @@
 #include "grpcpp/support/server_callback.h"
 #include "manager/api/sequence_calls.h"
 #include "pagoda/v1/cache.pb.h"
-#include "server/cache/cache_parts.h"
 #include "server/callers/stream_slots.h"
+#include "server/directory/cache_parts.h"
 #include "server/rpc/layer_reader.h"
 #include "wire/errors.h"
 

@@ -12,7 +12,7 @@
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
-#include "server/rpc/reactors.h"
+#include "server/calls/reactors.h"
 #include "wire/errors.h"
 #include "wire/message_bytes.h"
 

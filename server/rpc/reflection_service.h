@@ -13,8 +13,8 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/callers/admission.h"
 #include "server/callers/identity.h"
-#include "server/rpc/stream_set.h"
-#include "server/serving_state.h"
+#include "server/calls/stream_set.h"
+#include "server/supervision/serving_state.h"
 
 namespace pagoda::server {
 

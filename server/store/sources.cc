@@ -11,7 +11,7 @@
 #include "manager/shared_manager.h"
 #include "pools/store/redis_store.h"
 #include "server/callers/watched_file.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace pagoda::server {
 namespace {

@@ -17,7 +17,7 @@
 #include "pools/store/redis_options.h"
 #include "pools/store/store.h"
 #include "server/config/config.h"
-#include "server/store/source_patterns.h"
+#include "server/config/source_patterns.h"
 
 namespace pagoda::server {
 

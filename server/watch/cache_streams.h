@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "manager/shared_manager.h"
-#include "server/metrics/subscriber_metrics.h"
+#include "server/calls/subscriber_metrics.h"
 #include "server/watch/event_feed.h"
 #include "server/watch/event_pump.h"
 #include "server/watch/watch_stream.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "server/rpc/reactors.h"
+#include "server/calls/reactors.h"
 #include "server/watch/cache_streams.h"
 #include "wire/errors.h"
 #include "wire/vocabulary.h"

@@ -7,10 +7,10 @@
 #include "absl/status/statusor.h"
 #include "manager/accounts/tenants.h"
 #include "pagoda/v1/events.pb.h"
-#include "server/cache/cache_directory.h"
 #include "server/callers/admission.h"
-#include "server/rpc/checked_service.h"
-#include "server/serving_state.h"
+#include "server/calls/checked_service.h"
+#include "server/directory/cache_directory.h"
+#include "server/supervision/serving_state.h"
 #include "server/watch/subscriber_row.h"
 #include "server/watch/watch_stream.h"
 

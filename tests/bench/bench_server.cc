@@ -18,7 +18,7 @@
 #include "pools/huge_pages.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
-#include "server/processor_share.h"
+#include "server/supervision/processor_share.h"
 #include "tests/bench/noop_service.h"
 
 namespace pagoda::bench {

@@ -23,10 +23,10 @@
 #include "absl/synchronization/mutex.h"
 #include "manager/api/cache_client.h"
 #include "manager/shared_manager.h"
-#include "server/cache/cache_directory.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
-#include "server/processor_share.h"
+#include "server/directory/cache_directory.h"
+#include "server/supervision/processor_share.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/noop_service.h"
 

@@ -1,4 +1,4 @@
-#include "server/heartbeat.h"
+#include "server/supervision/heartbeat.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

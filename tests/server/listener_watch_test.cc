@@ -1,4 +1,4 @@
-#include "server/listener_watch.h"
+#include "server/listener/listener_watch.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "pools/file_descriptor.h"
-#include "server/listen_address.h"
+#include "server/config/listen_address.h"
 
 namespace pagoda::server {
 namespace {

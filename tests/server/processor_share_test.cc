@@ -1,4 +1,4 @@
-#include "server/processor_share.h"
+#include "server/supervision/processor_share.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "server/supervisor.h"
+#include "server/supervision/supervisor.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -44,7 +44,7 @@ STREAMS = re.compile(r"\bstd::(?:cout|cerr|clog)\b|\bSTD(?:OUT|ERR)_FILENO\b")
 ESCAPES = re.compile(r"\\x1[bB]|\\033|\\e\[")
 COMMAND_LINE = (("clients", "pagodactl"), ("clients", "pagoda_run"), ("clients", "pagoda_engine"))
 MAY_ESCAPE = {"printable_output.cc", "full_screen.cc"}
-DAEMON_STREAMS = {pathlib.Path("server/log.cc"), pathlib.Path("server/main.cc")}
+DAEMON_STREAMS = {pathlib.Path("server/log/log.cc"), pathlib.Path("server/main.cc")}
 # A value, and a text behind it that begins with a plural.
 COUNT = re.compile(r"([\w.\[\]()*>-]+),\s*\"( (?:blocks|caches|calls|connections|daemons|entries|events|pins|requests|segments|sequences|"
                    r"sessions|slots|streams|tenants|tiers|tokens|windows|writers)\b[^\"]*)\"")

@@ -19,7 +19,7 @@
 #include "events/snapshot.h"
 #include "manager/shared_manager.h"
 #include "server/daemon.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "tests/clients/cutting_proxy.h"
 #include "tests/clients/router/await.h"
 #include "tests/clients/router/daemon_process.h"

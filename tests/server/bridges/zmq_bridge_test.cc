@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/bridges/zmq_endpoint.h"
+#include "server/config/zmq_endpoint.h"
 
 namespace pagoda::server {
 namespace {

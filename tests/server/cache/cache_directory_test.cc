@@ -1,4 +1,4 @@
-#include "server/cache/cache_directory.h"
+#include "server/directory/cache_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

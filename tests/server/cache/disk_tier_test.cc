@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "manager/shared_manager.h"
-#include "server/cache/cache_directory.h"
 #include "server/daemon.h"
+#include "server/directory/cache_directory.h"
 #include "tests/server/test_daemon.h"
 #include "tests/wait_until.h"
 

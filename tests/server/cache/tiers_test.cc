@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "manager/shared_manager.h"
 #include "pools/sizing.h"
-#include "server/cache/cache_directory.h"
 #include "server/daemon.h"
+#include "server/directory/cache_directory.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {

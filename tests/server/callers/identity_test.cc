@@ -26,9 +26,9 @@
 #include "pagoda/v1/cache.pb.h"
 #include "pagoda/v1/engine.pb.h"
 #include "pagoda/v1/events.pb.h"
+#include "server/batch/session_owners.h"
 #include "server/callers/admission.h"
 #include "server/callers/authenticator.h"
-#include "server/rpc/session_owners.h"
 #include "server/watch/event_service.h"
 #include "vllm/grpc/engine.grpc.pb.h"
 

@@ -9,8 +9,8 @@
 #include "clients/cpp/grpc_cache_client.h"
 #include "clients/cpp/map_pools.h"
 #include "manager/shared_manager.h"
-#include "server/cache/cache_directory.h"
 #include "server/daemon.h"
+#include "server/directory/cache_directory.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {

@@ -1,4 +1,4 @@
-#include "server/metrics/subscriber_metrics.h"
+#include "server/calls/subscriber_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/rpc/accept_guard.h"
+#include "server/listener/accept_guard.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "pools/file_descriptor.h"
-#include "server/listen_address.h"
-#include "server/rpc/header_guard.h"
+#include "server/config/listen_address.h"
+#include "server/listener/header_guard.h"
 
 namespace pagoda::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/rpc/answer_memory.h"
+#include "server/batch/answer_memory.h"
 
 #include <gtest/gtest.h>
 

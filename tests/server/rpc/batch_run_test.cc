@@ -1,4 +1,4 @@
-#include "server/rpc/batch_run.h"
+#include "server/batch/batch_run.h"
 
 #include <gmock/gmock.h>
 #include <grpc/grpc.h>

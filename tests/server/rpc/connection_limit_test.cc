@@ -1,4 +1,4 @@
-#include "server/rpc/connection_limit.h"
+#include "server/listener/connection_limit.h"
 
 #include <gtest/gtest.h>
 

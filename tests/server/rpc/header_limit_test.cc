@@ -1,4 +1,4 @@
-#include "server/rpc/header_limit.h"
+#include "server/listener/header_limit.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include "absl/synchronization/notification.h"
 #include "google/rpc/error_details.pb.h"
 #include "manager/words/file_orders.h"
-#include "server/rpc/batch_run.h"
+#include "server/batch/batch_run.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda::server {

@@ -16,7 +16,7 @@
 #include "grpcpp/grpcpp.h"
 #include "server/callers/admission.h"
 #include "server/callers/authenticator.h"
-#include "server/metrics/rpc_metrics.h"
+#include "server/calls/rpc_metrics.h"
 #include "server/rpc/cache_service.h"
 #include "server/rpc/materialize_stream.h"
 #include "tests/server/held_copies.h"

@@ -21,8 +21,8 @@
 #include "server/callers/admission.h"
 #include "server/callers/authenticator.h"
 #include "server/callers/tenant_queues.h"
+#include "server/calls/rpc_metrics.h"
 #include "server/config/tenant_options.h"
-#include "server/metrics/rpc_metrics.h"
 #include "server/rpc/cache_service.h"
 #include "tests/manager/host_tiers.h"
 

@@ -1,4 +1,4 @@
-#include "server/store/source_patterns.h"
+#include "server/config/source_patterns.h"
 
 #include <gtest/gtest.h>
 

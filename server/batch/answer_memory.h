@@ -1,0 +1,88 @@
+// The answers of batches that a client may send again.
+#ifndef PAGODA_SERVER_BATCH_ANSWER_MEMORY_H_
+#define PAGODA_SERVER_BATCH_ANSWER_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "manager/words/ids.h"
+#include "pagoda/v1/cache.pb.h"
+
+namespace pagoda::server {
+
+// A client that lost an answer sends the batch again under the same retry_id (see v1::Batch). The
+// first run's answer is then found here, so nothing runs twice. Each session keeps its last
+// kMostAnswers answers, as far as they fit in kMostBytes. All sessions together keep at most
+// `most_bytes`; beyond it, the session with the most bytes loses its oldest answers. Thread-safe.
+class AnswerMemory {
+ public:
+  static constexpr size_t kMostAnswers = 256;
+  static constexpr size_t kMostBytes = size_t{1} << 20;
+
+  explicit AnswerMemory(size_t most_bytes = size_t{256} << 20) : most_bytes_(most_bytes) {}
+  AnswerMemory(const AnswerMemory&) = delete;
+  AnswerMemory& operator=(const AnswerMemory&) = delete;
+
+  enum class Begun {
+    kRun,       // New: the caller runs it, and then calls End.
+    kAnswered,  // `out` holds its answer.
+    kWaits,     // The first one still runs. `when_answered` is called once, after `out` is set.
+  };
+  // Call this when a batch begins. REQUIRES: `out` stays valid until `when_answered` was called;
+  // `fingerprint` identifies the batch's contents. Errors: INVALID_ARGUMENT (another batch had this
+  // retry_id).
+  absl::StatusOr<Begun> Begin(SessionRef session, uint64_t retry_id, uint64_t fingerprint,
+                              v1::BatchResult* out,
+                              std::function<void(const absl::Status&)> when_answered)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Call this when a batch with kRun has ended. A batch that failed as a whole had no effect. Its
+  // answer is not kept: sent again, it runs.
+  void End(SessionRef session, uint64_t retry_id, const absl::Status& status,
+           const v1::BatchResult& answer) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Forgets the answers of the sessions for which `lives` is false. Running batches are kept.
+  void Sweep(const std::function<bool(SessionRef)>& lives) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Bytes of the kept answers.
+  size_t bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Waiter {
+    v1::BatchResult* out;
+    std::function<void(const absl::Status&)> when_answered;
+  };
+  struct Entry {
+    uint64_t fingerprint = 0;
+    bool answered = false;
+    std::string answer;           // Serialised.
+    std::vector<Waiter> waiters;  // Until the answer is there.
+  };
+  struct Answers {
+    SessionRef session;
+    absl::flat_hash_map<uint64_t, Entry> by_id;
+    std::deque<uint64_t> order;  // The answered batches, oldest first.
+    size_t bytes = 0;
+  };
+
+  // The session whose answers take the most bytes. REQUIRES: there is a session. Cost: O(sessions).
+  Answers& Largest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOldest(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const size_t most_bytes_;
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<SessionId, Answers> sessions_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_BATCH_ANSWER_MEMORY_H_
