@@ -27,13 +27,13 @@
 #include "clients/pagoda_engine/line_reader.h"
 #include "clients/pagoda_engine/request_line.h"
 #include "clients/pagoda_engine/workers.h"
-#include "clients/pagodactl/cache_spec.h"
-#include "clients/pagodactl/command.h"
-#include "clients/pagodactl/format.h"
-#include "clients/pagodactl/interrupt.h"
-#include "clients/pagodactl/number_check.h"
-#include "clients/pagodactl/printable_output.h"
-#include "clients/pagodactl/tokens.h"
+#include "clients/pagodactl/admin/cache_spec.h"
+#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/command/number_check.h"
+#include "clients/pagodactl/command/tokens.h"
+#include "clients/pagodactl/terminal/format.h"
+#include "clients/pagodactl/terminal/interrupt.h"
+#include "clients/pagodactl/terminal/printable_output.h"
 
 namespace pagoda {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/time/civil_time.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "clients/pagodactl/format.h"
+#include "clients/pagodactl/terminal/format.h"
 #include "engine/basic_cache_client.h"
 #include "engine/gpu_self_test.h"
 #include "engine/model/cuda/cuda_backend.h"

@@ -21,12 +21,12 @@
 #include "clients/pagoda_run/local_model.h"
 #include "clients/pagoda_run/report_text.h"
 #include "clients/pagoda_run/run_options.h"
-#include "clients/pagodactl/format.h"
-#include "clients/pagodactl/interrupt.h"
-#include "clients/pagodactl/printable_output.h"
-#include "clients/pagodactl/progress_bar.h"
-#include "clients/pagodactl/terminal.h"
-#include "clients/pagodactl/tokens.h"
+#include "clients/pagodactl/command/tokens.h"
+#include "clients/pagodactl/terminal/format.h"
+#include "clients/pagodactl/terminal/interrupt.h"
+#include "clients/pagodactl/terminal/printable_output.h"
+#include "clients/pagodactl/terminal/progress_bar.h"
+#include "clients/pagodactl/terminal/terminal.h"
 
 namespace pagoda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "clients/pagodactl/format.h"
+#include "clients/pagodactl/terminal/format.h"
 
 namespace pagoda {
 namespace {

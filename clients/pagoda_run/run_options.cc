@@ -2,8 +2,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "clients/pagodactl/number_check.h"
-#include "clients/pagodactl/tokens.h"
+#include "clients/pagodactl/command/number_check.h"
+#include "clients/pagodactl/command/tokens.h"
 
 namespace pagoda {
 namespace {

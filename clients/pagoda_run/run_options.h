@@ -5,9 +5,9 @@
 #include <string>
 
 #include "clients/pagoda_run/local_model.h"
-#include "clients/pagodactl/command.h"
-#include "clients/pagodactl/format_options.h"
-#include "clients/pagodactl/sampling_options.h"
+#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/generate/format_options.h"
+#include "clients/pagodactl/generate/sampling_options.h"
 
 namespace CLI {
 class App;

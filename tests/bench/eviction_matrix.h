@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "clients/pagodactl/replay.h"
-#include "clients/pagodactl/trace.h"
+#include "clients/pagodactl/replay/replay.h"
+#include "clients/pagodactl/trace/trace.h"
 
 namespace pagoda::bench {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "clients/pagodactl/portable_math.h"
-#include "clients/pagodactl/random_draws.h"
+#include "clients/pagodactl/trace/portable_math.h"
+#include "clients/pagodactl/trace/random_draws.h"
 
 namespace pagoda::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "clients/pagodactl/trace.h"
+#include "clients/pagodactl/trace/trace.h"
 
 namespace pagoda::bench {
 

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/cache_spec.h"
+#include "clients/pagodactl/admin/cache_spec.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/chat_workload.h"
+#include "clients/pagodactl/generate/chat_workload.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/drive_life.h"
+#include "clients/pagodactl/plan/drive_life.h"
 
 #include <optional>
 

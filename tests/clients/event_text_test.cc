@@ -1,4 +1,4 @@
-#include "clients/pagodactl/event_text.h"
+#include "clients/pagodactl/events/event_text.h"
 
 #include <string>
 #include <utility>

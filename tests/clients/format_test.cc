@@ -1,7 +1,7 @@
-#include "clients/pagodactl/format.h"
+#include "clients/pagodactl/terminal/format.h"
 
-#include "clients/pagodactl/printable_output.h"
-#include "clients/pagodactl/terminal.h"
+#include "clients/pagodactl/terminal/printable_output.h"
+#include "clients/pagodactl/terminal/terminal.h"
 #include "gtest/gtest.h"
 
 namespace pagoda {

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/inspect_text.h"
+#include "clients/pagodactl/prefix/inspect_text.h"
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/ladder.h"
+#include "clients/pagodactl/plan/ladder.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/latency_histogram.h"
+#include "clients/pagodactl/generate/latency_histogram.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/model_layers.h"
+#include "clients/pagodactl/plan/model_layers.h"
 
 #include <fstream>
 #include <string>

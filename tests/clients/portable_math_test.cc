@@ -1,4 +1,4 @@
-#include "clients/pagodactl/portable_math.h"
+#include "clients/pagodactl/trace/portable_math.h"
 
 #include <bit>
 #include <cmath>

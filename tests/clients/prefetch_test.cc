@@ -1,6 +1,6 @@
 // The requests of pagodactl prefetch to a cache, and its output, with a client whose answers are
 // fixed.
-#include "clients/pagodactl/prefetch.h"
+#include "clients/pagodactl/prefix/prefetch.h"
 
 #include <deque>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "clients/pagodactl/ticket_wait.h"
+#include "clients/pagodactl/prefix/ticket_wait.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

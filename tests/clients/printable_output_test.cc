@@ -1,10 +1,10 @@
-#include "clients/pagodactl/printable_output.h"
+#include "clients/pagodactl/terminal/printable_output.h"
 
 #include <iostream>
 #include <string>
 #include <string_view>
 
-#include "clients/pagodactl/terminal.h"
+#include "clients/pagodactl/terminal/terminal.h"
 #include "gtest/gtest.h"
 
 namespace pagoda {

@@ -1,8 +1,8 @@
-#include "clients/pagodactl/progress_bar.h"
+#include "clients/pagodactl/terminal/progress_bar.h"
 
 #include <sstream>
 
-#include "clients/pagodactl/printable_output.h"
+#include "clients/pagodactl/terminal/printable_output.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

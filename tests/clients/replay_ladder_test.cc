@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "clients/pagodactl/replay.h"
+#include "clients/pagodactl/replay/replay.h"
 #include "gtest/gtest.h"
 #include "manager/policy/eviction_policy.h"
 

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/replay_opt.h"
+#include "clients/pagodactl/replay/replay_opt.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/replay.h"
+#include "clients/pagodactl/replay/replay.h"
 
 #include <algorithm>
 #include <array>

@@ -1,13 +1,13 @@
 // How replays are presented: the list of capacities, the table, JSON and the picture.
-#include "clients/pagodactl/replay_text.h"
+#include "clients/pagodactl/replay/replay_text.h"
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "clients/pagodactl/block_counts.h"
-#include "clients/pagodactl/hit_rate_chart.h"
-#include "clients/pagodactl/replay_opt.h"
+#include "clients/pagodactl/replay/block_counts.h"
+#include "clients/pagodactl/replay/hit_rate_chart.h"
+#include "clients/pagodactl/replay/replay_opt.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

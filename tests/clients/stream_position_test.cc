@@ -1,4 +1,4 @@
-#include "clients/pagodactl/stream_position.h"
+#include "clients/pagodactl/events/stream_position.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/tokens.h"
+#include "clients/pagodactl/command/tokens.h"
 
 #include <fstream>
 

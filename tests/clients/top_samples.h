@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "clients/pagodactl/event_text.h"
-#include "clients/pagodactl/top_state.h"
+#include "clients/pagodactl/events/event_text.h"
+#include "clients/pagodactl/top/top_state.h"
 
 namespace pagoda {
 

@@ -1,5 +1,5 @@
 // The screen of `top` at several sizes, line by line.
-#include "clients/pagodactl/top_screen.h"
+#include "clients/pagodactl/top/top_screen.h"
 
 #include <algorithm>
 #include <string>
@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "clients/pagodactl/printable_output.h"
+#include "clients/pagodactl/terminal/printable_output.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/clients/top_samples.h"

@@ -1,11 +1,11 @@
 // The results that `top` computes from its samples: rates, and the JSON object.
-#include "clients/pagodactl/top_state.h"
+#include "clients/pagodactl/top/top_state.h"
 
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "clients/pagodactl/top_json.h"
+#include "clients/pagodactl/top/top_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/trace_replies.h"
+#include "clients/pagodactl/trace/trace_replies.h"
 
 #include <optional>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/trace.h"
+#include "clients/pagodactl/trace/trace.h"
 
 #include <fstream>
 #include <string>

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/workload_trace.h"
+#include "clients/pagodactl/trace/workload_trace.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "clients/pagodactl/prompt_builder.h"
-#include "clients/pagodactl/random_draws.h"
-#include "clients/pagodactl/replay_opt.h"
-#include "clients/pagodactl/trace_replies.h"
+#include "clients/pagodactl/replay/replay_opt.h"
+#include "clients/pagodactl/trace/prompt_builder.h"
+#include "clients/pagodactl/trace/random_draws.h"
+#include "clients/pagodactl/trace/trace_replies.h"
 #include "gtest/gtest.h"
 
 namespace pagoda {

@@ -9,7 +9,7 @@
 * A header's guard is its path: PAGODA_POOLS_TYPES_H_ in pools/types.h.
 * A source file ends with one newline and holds no tabs and no trailing blanks.
 * The product starts threads in base/thread.cc alone, which returns a Status. Tests may use others.
-* Options are checked by clients/pagodactl/number_check.h, whose errors are short.
+* Options are checked by clients/pagodactl/command/number_check.h, whose errors are short.
 * Text of other processes reaches a terminal or a log through one place: ForTerminal in the command
   line, Log in the daemon. So the command line has no stdio and no control sequences elsewhere, and
   the daemon writes nothing else to its standard streams but in main.cc.

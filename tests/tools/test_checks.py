@@ -114,7 +114,7 @@ def test_code_that_starts_no_thread_of_the_product_is_left_alone(tmp_path, name,
     ("server/log/log.cc", "write(STDERR_FILENO, line.data(), line.size());", None),
     ("clients/pagodactl/a.cc", 'Print("%s", name);', None),
     ("clients/pagodactl/a.cc", "std::cout << std::snprintf(buffer, size, format);", None),
-    ("clients/pagodactl/full_screen.cc", r'constexpr char kHome[] = "\x1b[H";', None),
+    ("clients/pagodactl/terminal/full_screen.cc", r'constexpr char kHome[] = "\x1b[H";', None),
 ])
 def test_text_of_other_processes_reaches_a_terminal_through_one_place(tmp_path, name, line, word):
     folder = name.split("/")[0]

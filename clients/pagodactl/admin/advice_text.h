@@ -1,0 +1,43 @@
+// What more memory would bring to a cache, as sentences, as a table and as JSON.
+#ifndef PAGODA_CLIENTS_PAGODACTL_ADMIN_ADVICE_TEXT_H_
+#define PAGODA_CLIENTS_PAGODACTL_ADMIN_ADVICE_TEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "pagoda/v1/admin.pb.h"
+
+namespace pagoda {
+
+// Another size of a cache that somebody asks about.
+struct AdviceQuestion {
+  std::string change;  // "with 2x the host memory": the beginning of a sentence.
+  double factor = 1;   // The blocks of all tiers then, as a multiple of today's.
+};
+
+// A host tier of that size instead of today's last one: a size such as "512GiB", or "2x" for a
+// multiple of today's host memory. Without a host tier, a size means a new one. Errors:
+// INVALID_ARGUMENT.
+absl::StatusOr<AdviceQuestion> AskHostMemory(const v1::GetStatusResponse& status,
+                                             const std::string& size);
+// Likewise a disk tier.
+absl::StatusOr<AdviceQuestion> AskDisk(const v1::GetStatusResponse& status,
+                                       const std::string& size);
+// Twice the host memory below the first tier; without one, twice the memory of all tiers.
+AdviceQuestion DefaultQuestion(const v1::GetStatusResponse& status);
+
+// The answers to `questions` are the last points of the curve, in the same order. The points before
+// them are the table.
+struct Advice {
+  std::string cache;
+  v1::WindowHitRateCurve curve;
+  std::vector<AdviceQuestion> questions;
+};
+std::string AdviceText(const Advice& advice);
+nlohmann::ordered_json AdviceJson(const Advice& advice);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_ADMIN_ADVICE_TEXT_H_

@@ -1,0 +1,375 @@
+// pagodactl status: shows a daemon's status once.
+#include <unistd.h>
+
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "clients/pagodactl/command/admin_client.h"
+#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/store/exchange_text.h"
+#include "clients/pagodactl/terminal/format.h"
+#include "clients/pagodactl/terminal/printable_output.h"
+#include "clients/pagodactl/terminal/terminal.h"
+#include "nlohmann/json.hpp"
+#include "pagoda/v1/admin.pb.h"
+#include "pools/huge_pages.h"
+#include "pools/types.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kTierBarWidth = 32;
+
+struct StateBar {
+  const char* name;  // In a table; JSON has an underscore for the space.
+  Style style;
+  uint32_t blocks;
+};
+
+std::vector<StateBar> StatesOf(const v1::TierStatus& tier) {
+  return {{"active", Style::kGreen, tier.active_blocks()},
+          {"cached", Style::kBlue, tier.cached_blocks()},
+          {"pinned", Style::kYellow, tier.pinned_blocks()},
+          {"in flight", Style::kCyan, tier.in_flight_blocks()},
+          {"free", Style::kDim, tier.free_blocks()}};
+}
+
+double HitRate(const v1::WindowStatus& window) {
+  return Share(window.prefix_hit_tokens_total(), window.prefix_lookup_tokens_total());
+}
+
+double BytesPerSecond(const v1::TransferDirection& direction) {
+  const double seconds = absl::ToDoubleSeconds(DurationFromProto(direction.busy_time()));
+  return seconds > 0 ? static_cast<double>(direction.bytes_total()) / seconds : 0;
+}
+
+// --- For people ---
+
+// The medium of a tier. An old daemon names no kind and has only host memory.
+std::string MemoryText(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
+  for (const v1::TierInfo& info : cache.tiers()) {
+    if (info.tier() == tier.tier() && info.medium() == v1::MEDIUM_DISK) return "disk";
+  }
+  if (tier.memory_kind() != v1::MEMORY_KIND_CUDA) return "host";
+  return absl::StrFormat("cuda:%d", tier.device());
+}
+
+// "plain", as in the daemon's own JSON. Empty if the daemon does not report pages, as for memory
+// that is not host memory.
+std::string PagesOf(const v1::TierStatus& tier) {
+  const std::optional<MemoryPages> pages = MemoryPagesFromProto(tier.memory_pages());
+  return pages.has_value() ? std::string(PagesName(*pages)) : "";
+}
+
+// "host in huge pages of 2 MiB".
+std::string MemoryAndPagesText(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
+  const std::optional<MemoryPages> pages = MemoryPagesFromProto(tier.memory_pages());
+  const std::string memory = MemoryText(cache, tier);
+  return pages.has_value() ? absl::StrCat(memory, " in ", std::string(PagesText(*pages))) : memory;
+}
+
+// "cached at priority 10: 1,024, 35: 7". Nothing if all blocks have the default priority.
+void PrintPriorities(const v1::TierStatus& tier) {
+  const auto& priorities = tier.cached_by_priority();
+  if (priorities.empty() ||
+      (priorities.size() == 1 && priorities[0].priority() == kDefaultPriority.value())) {
+    return;
+  }
+  std::string text;
+  for (const v1::PriorityBlocks& one : priorities) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", one.priority(), ": ",
+                    FormatCount(one.blocks()));
+  }
+  Print("    cached at priority %s\n", text);
+}
+
+// "12 of the cached are copies of blocks in nearer tiers", if there are any.
+void PrintDuplicates(const v1::TierStatus& tier) {
+  if (tier.duplicate_blocks() == 0) return;
+  Print("    %s of the cached are copies of blocks in nearer tiers\n",
+        FormatCount(tier.duplicate_blocks()));
+}
+
+void PrintTier(const v1::CacheInfo& cache, const v1::TierStatus& tier, const Terminal& terminal) {
+  Print("  %-10s %s of %s, %s on %s\n", TierText(tier), FormatBlocks(tier.capacity_blocks()),
+        FormatBytes(tier.block_bytes()), FormatBytes(tier.block_bytes() * tier.capacity_blocks()),
+        MemoryAndPagesText(cache, tier));
+  for (const StateBar& state : StatesOf(tier)) {
+    const double share = Share(state.blocks, tier.capacity_blocks());
+    Print("    %-10s %s %10s  %8s\n", state.name,
+          Paint(terminal, state.style, Bar(terminal, share, kTierBarWidth)),
+          FormatCount(state.blocks), FormatShare(share));
+  }
+  PrintDuplicates(tier);
+  PrintPriorities(tier);
+}
+
+void PrintWindow(const v1::CacheInfo& cache, const v1::WindowStatus& window,
+                 const Terminal& terminal) {
+  Print("\n%s %s\n", Paint(terminal, Style::kBold, "window"),
+        WindowName(WindowFromProto(window.window_size())));
+  for (const v1::TierStatus& tier : window.tiers()) PrintTier(cache, tier, terminal);
+  Print("  hit rate   %s: %s of %s prompt tokens, %s of them below the first tier\n",
+        FormatShare(HitRate(window)), FormatCount(window.prefix_hit_tokens_total()),
+        FormatCount(window.prefix_lookup_tokens_total()),
+        FormatCount(window.secondary_hit_tokens_total()));
+  Print("  blocks     %s allocated, %s freed, %s evicted since the start\n",
+        FormatCount(window.allocated_blocks_total()), FormatCount(window.freed_blocks_total()),
+        FormatCount(window.evicted_blocks_total()));
+  Print(
+      "  moves      %s offloaded, %s onboarded, %s displaced, %s lost; %s offloaded without a "
+      "copy\n",
+      FormatCount(window.offloaded_blocks_total()), FormatCount(window.onboarded_blocks_total()),
+      FormatCount(window.displaced_blocks_total()), FormatCount(window.lost_blocks_total()),
+      FormatCount(window.freely_evicted_blocks_total()));
+  Print("  tails      %s copied, %s taken over; %s merged, %s expired\n",
+        FormatCount(window.partial_copies_total()), FormatCount(window.taken_over_blocks_total()),
+        FormatBlocks(window.merged_blocks_total()),
+        FormatCounted(window.expired_priorities_total(), "priority"));
+  Print("  pinned     %s of %s allowed blocks\n", FormatCount(window.pinned_blocks()),
+        FormatCount(window.pin_budget_blocks()));
+  if (window.holes() > 0) Print("  holes      %s\n", FormatCount(window.holes()));
+}
+
+void PrintTransfers(const v1::TransferStatus& transfers) {
+  Print("copies       %d running, %d waiting, %d failed\n", transfers.running(), transfers.queued(),
+        transfers.failed_total());
+  for (const v1::TransferDirection& direction : transfers.directions()) {
+    Print("             %s to %s: %s, %s at %s/s per thread\n",
+          TierText(direction.source(), direction.source_name()),
+          TierText(direction.target(), direction.target_name()),
+          FormatCounted(direction.copies_total(), "copy"), FormatBytes(direction.bytes_total()),
+          FormatBytes(static_cast<uint64_t>(BytesPerSecond(direction))));
+  }
+}
+
+void PrintEngine(const v1::GetStatusResponse& status) {
+  if (!status.has_engine()) {
+    Print("engine       none\n");
+    return;
+  }
+  const v1::EngineStatus& engine = status.engine();
+  Print("engine       %s (%s), vocabulary of %s tokens, at most %s tokens per sequence\n",
+        engine.model(), engine.architecture(), FormatCount(engine.vocab_size()),
+        FormatCount(engine.max_sequence_tokens()));
+  Print("             %d running, %s\n", engine.running_requests(),
+        FormatCounted(engine.waiting_requests(), "waiting request"));
+}
+
+// Prints the daemon's own part, which the status of every cache has.
+void PrintDaemon(const v1::GetStatusResponse& status, const GlobalOptions& globals,
+                 const Terminal& terminal) {
+  Print("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
+        globals.endpoint, FormatElapsed(DurationFromProto(status.uptime())),
+        status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
+}
+
+void PrintTexts(const LabelledTexts& texts) {
+  for (const auto& [label, text] : texts) Print("%-12s %s\n", label, text);
+}
+
+void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
+  const v1::CacheInfo& cache = status.cache();
+  Print("cache        %s, model %s, %s per block\n", cache.name(), cache.model_fingerprint(),
+        FormatCounted(cache.tokens_per_block(), "token"));
+  Print("events       epoch %016x, revisions %d to %d\n", status.epoch(), status.oldest_revision(),
+        status.revision());
+  Print("clients      %s, %s, %s, %s\n", FormatCounted(status.sessions(), "session"),
+        FormatCounted(status.sequences(), "sequence"),
+        FormatCounted(status.subscribers(), "subscriber"), FormatCounted(status.pins(), "pin"));
+  if (status.quarantines() > 0) {
+    Print("quarantine   %s of %s\n", FormatCounted(status.quarantined_blocks(), "block"),
+          FormatCounted(status.quarantines(), "ended session"));
+  }
+  if (status.recovered_blocks() > 0) {
+    Print("recovered    %s from an earlier run\n",
+          FormatCounted(status.recovered_blocks(), "block"));
+  }
+  PrintTransfers(status.transfers());
+  PrintTexts(ExchangeTexts(status));
+  PrintEngine(status);
+  for (const v1::WindowStatus& window : status.windows()) PrintWindow(cache, window, terminal);
+}
+
+void PrintTable(const std::vector<v1::GetStatusResponse>& statuses, const GlobalOptions& globals) {
+  const Terminal terminal = DetectTerminal(STDOUT_FILENO);
+  PrintDaemon(statuses.front(), globals, terminal);
+  PrintTexts(OtherMachinesTexts(statuses.front()));
+  if (!statuses.front().has_cache()) {
+    Print("caches       none; the daemon waits for clients that open one\n");
+  }
+  if (statuses.size() > 1) {
+    Print("caches       %d; --cache NAME shows only one\n", statuses.size());
+  }
+  for (const v1::GetStatusResponse& status : statuses) {
+    if (statuses.size() > 1) Print("\n");
+    if (status.has_cache()) PrintCache(status, terminal);
+  }
+  std::cout.flush();
+}
+
+// --- For programs ---
+
+Json TierJson(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
+  Json priorities = Json::array();
+  for (const v1::PriorityBlocks& one : tier.cached_by_priority()) {
+    priorities.push_back({{"priority", one.priority()}, {"blocks", one.blocks()}});
+  }
+  return {{"tier", TierText(tier)},
+          {"memory", MemoryText(cache, tier)},
+          {"pages", PagesOf(tier).empty() ? Json() : Json(PagesOf(tier))},
+          {"capacity_blocks", tier.capacity_blocks()},
+          {"free_blocks", tier.free_blocks()},
+          {"cached_blocks", tier.cached_blocks()},
+          {"duplicate_blocks", tier.duplicate_blocks()},
+          {"active_blocks", tier.active_blocks()},
+          {"pinned_blocks", tier.pinned_blocks()},
+          {"in_flight_blocks", tier.in_flight_blocks()},
+          {"block_bytes", tier.block_bytes()},
+          {"cached_by_priority", priorities}};
+}
+
+Json WindowJson(const v1::CacheInfo& cache, const v1::WindowStatus& window) {
+  Json tiers = Json::array();
+  for (const v1::TierStatus& tier : window.tiers()) {
+    tiers.push_back(TierJson(cache, tier));
+  }
+  return {{"window", WindowName(WindowFromProto(window.window_size()))},
+          {"tiers", tiers},
+          {"allocated_blocks_total", window.allocated_blocks_total()},
+          {"freed_blocks_total", window.freed_blocks_total()},
+          {"evicted_blocks_total", window.evicted_blocks_total()},
+          {"prefix_lookup_tokens_total", window.prefix_lookup_tokens_total()},
+          {"prefix_hit_tokens_total", window.prefix_hit_tokens_total()},
+          {"hit_rate", HitRate(window)},
+          {"secondary_hit_tokens_total", window.secondary_hit_tokens_total()},
+          {"displaced_blocks_total", window.displaced_blocks_total()},
+          {"offloaded_blocks_total", window.offloaded_blocks_total()},
+          {"freely_evicted_blocks_total", window.freely_evicted_blocks_total()},
+          {"onboarded_blocks_total", window.onboarded_blocks_total()},
+          {"partial_copies_total", window.partial_copies_total()},
+          {"taken_over_blocks_total", window.taken_over_blocks_total()},
+          {"merged_blocks_total", window.merged_blocks_total()},
+          {"lost_blocks_total", window.lost_blocks_total()},
+          {"expired_priorities_total", window.expired_priorities_total()},
+          {"holes", window.holes()},
+          {"pinned_blocks", window.pinned_blocks()},
+          {"pin_budget_blocks", window.pin_budget_blocks()}};
+}
+
+Json TransfersJson(const v1::TransferStatus& transfers) {
+  Json directions = Json::array();
+  for (const v1::TransferDirection& direction : transfers.directions()) {
+    directions.push_back(
+        {{"source", TierText(direction.source(), direction.source_name())},
+         {"target", TierText(direction.target(), direction.target_name())},
+         {"copies_total", direction.copies_total()},
+         {"bytes_total", direction.bytes_total()},
+         {"busy_seconds", absl::ToDoubleSeconds(DurationFromProto(direction.busy_time()))}});
+  }
+  return {{"directions", directions},
+          {"failed_total", transfers.failed_total()},
+          {"running", transfers.running()},
+          {"queued", transfers.queued()}};
+}
+
+Json EngineJson(const v1::GetStatusResponse& status) {
+  if (!status.has_engine()) return nullptr;
+  const v1::EngineStatus& engine = status.engine();
+  return {{"model", engine.model()},
+          {"architecture", engine.architecture()},
+          {"vocab_size", engine.vocab_size()},
+          {"max_sequence_tokens", engine.max_sequence_tokens()},
+          {"running_requests", engine.running_requests()},
+          {"waiting_requests", engine.waiting_requests()}};
+}
+
+// The daemon's own part.
+Json DaemonJson(const v1::GetStatusResponse& status) {
+  return {{"version", status.version()},
+          {"draining", status.draining()},
+          {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))},
+          {"store", StoreJson(status)},
+          {"peers", PeersJson(status)}};
+}
+
+// Adds the cache's part.
+void AddCacheJson(const v1::GetStatusResponse& status, Json& json) {
+  const v1::CacheInfo& cache = status.cache();
+  Json windows = Json::array();
+  for (const v1::WindowStatus& window : status.windows()) {
+    windows.push_back(WindowJson(status.cache(), window));
+  }
+  json.update({{"epoch", absl::StrFormat("%016x", status.epoch())},
+               {"revision", status.revision()},
+               {"oldest_revision", status.oldest_revision()},
+               {"cache",
+                {{"name", cache.name()},
+                 {"model_fingerprint", cache.model_fingerprint()},
+                 {"tokens_per_block", cache.tokens_per_block()}}},
+               {"sessions", status.sessions()},
+               {"sequences", status.sequences()},
+               {"subscribers", status.subscribers()},
+               {"pins", status.pins()},
+               {"quarantines", status.quarantines()},
+               {"quarantined_blocks", status.quarantined_blocks()},
+               {"recovered_blocks", status.recovered_blocks()},
+               {"transfers", TransfersJson(status.transfers())},
+               {"exchange", ExchangeJson(status)},
+               {"windows", windows},
+               {"engine", EngineJson(status)}});
+}
+
+// The fields of a single cache stand beside the daemon's. Several caches, or none, are a list.
+void PrintJson(const std::vector<v1::GetStatusResponse>& statuses) {
+  Json json = DaemonJson(statuses.front());
+  if (statuses.size() == 1 && statuses.front().has_cache()) {
+    AddCacheJson(statuses.front(), json);
+  } else {
+    Json caches = Json::array();
+    for (const v1::GetStatusResponse& status : statuses) {
+      if (!status.has_cache()) continue;
+      Json one = Json::object();
+      AddCacheJson(status, one);
+      caches.push_back(one);
+    }
+    json["caches"] = caches;
+  }
+  std::cout << json.dump(2) << std::endl;
+}
+
+absl::Status RunStatus(const GlobalOptions& globals) {
+  absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
+  if (!admin.ok()) return admin.status();
+  const auto statuses = admin->Statuses();
+  if (!statuses.ok()) return statuses.status();
+  if (globals.output == OutputFormat::kJson) {
+    PrintJson(*statuses);
+  } else {
+    PrintTable(*statuses, globals);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "status", "Shows the daemon's status: blocks by tier and state, hit rate, clients, engine");
+  command->footer(
+      "Shows all caches of the daemon, or only one with --cache NAME. \"in flight\" blocks take\n"
+      "part in a copy.\n"
+      "Examples:\n  pagodactl status\n  pagodactl status --cache llama\n  pagodactl status -o "
+      "json");
+  command->callback([&] { chosen = [&] { return RunStatus(globals); }; });
+}
+
+}  // namespace pagoda

@@ -1,0 +1,313 @@
+// pagodactl generate: prints tokens from the daemon's engine as they arrive.
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/error.h"
+#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/command/number_check.h"
+#include "clients/pagodactl/command/tokens.h"
+#include "clients/pagodactl/generate/format_options.h"
+#include "clients/pagodactl/generate/sampling_options.h"
+#include "clients/pagodactl/terminal/format.h"
+#include "clients/pagodactl/terminal/interrupt.h"
+#include "clients/pagodactl/terminal/printable_output.h"
+#include "clients/pagodactl/terminal/terminal.h"
+#include "grpcpp/client_context.h"
+#include "nlohmann/json.hpp"
+#include "pagoda/v1/admin.grpc.pb.h"
+#include "pagoda/v1/engine.grpc.pb.h"
+#include "wire/errors.h"
+
+namespace pagoda {
+namespace {
+
+struct GenerateOptions {
+  std::string prompt_tokens;
+  std::string prompt_file;
+  uint32_t random_prompt = 0;  // Its length.
+  std::string text;
+  uint32_t max_new_tokens = 20;
+  std::string stop_tokens;
+  uint32_t num_samples = 1;
+  std::string source;
+  std::string adapter;
+  SamplingOptions sampling;
+  FormatOptions format;
+  std::optional<uint32_t> top_logprobs;
+  uint32_t beams = 1;
+  std::optional<float> length_penalty;
+  bool early_stopping = false;
+};
+
+// A random prompt needs the vocabulary's size, which the daemon knows.
+absl::StatusOr<std::vector<TokenId>> RandomPrompt(const GlobalOptions& globals,
+                                                  const GenerateOptions& options,
+                                                  const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + globals.timeout()));
+  v1::GetStatusRequest request;
+  request.set_cache(globals.cache);
+  v1::GetStatusResponse status;
+  const grpc::Status called =
+      v1::AdminService::NewStub(channel)->GetStatus(&context, request, &status);
+  if (!called.ok()) return StatusFromGrpc(called);
+  if (!status.has_engine() || status.engine().vocab_size() == 0) {
+    return MakeError(Reason::kNoEngine, "the daemon runs without a model");
+  }
+  return RandomTokens(options.sampling.seed, status.engine().vocab_size())
+      .Take(options.random_prompt);
+}
+
+absl::StatusOr<std::vector<TokenId>> Prompt(const GlobalOptions& globals,
+                                            const GenerateOptions& options,
+                                            const std::shared_ptr<grpc::Channel>& channel) {
+  if (!options.text.empty()) return std::vector<TokenId>();
+  if (options.random_prompt != 0) return RandomPrompt(globals, options, channel);
+  if (!options.prompt_file.empty()) return ReadTokenFile(options.prompt_file);
+  return ParseTokens(options.prompt_tokens);
+}
+
+absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
+                                                const GenerateOptions& options,
+                                                const std::shared_ptr<grpc::Channel>& channel) {
+  const auto prompt = Prompt(globals, options, channel);
+  if (!prompt.ok()) return prompt.status();
+  // Text is sent unchanged: the daemon has the tokenizer.
+  const auto stop = ParseTokens(options.stop_tokens);
+  if (!stop.ok()) return stop.status();
+  v1::GenerateRequest request;
+  request.set_cache(globals.cache);
+  request.mutable_prompt_tokens()->Add(prompt->begin(), prompt->end());
+  request.set_prompt_text(options.text);
+  request.mutable_stop_tokens()->Add(stop->begin(), stop->end());
+  request.set_max_new_tokens(options.max_new_tokens);
+  request.set_num_samples(options.num_samples);
+  if (!options.source.empty()) request.mutable_source()->set_address(options.source);
+  request.set_adapter(options.adapter);
+  ApplySampling(options.sampling, request);
+  if (absl::Status read = ApplyFormat(options.format, request); !read.ok()) return read;
+  if (options.top_logprobs.has_value()) request.set_top_logprobs(*options.top_logprobs);
+  if (options.beams > 1) request.set_beam_width(options.beams);
+  if (options.length_penalty.has_value()) request.set_length_penalty(*options.length_penalty);
+  request.set_early_stopping(options.early_stopping);
+  return request;
+}
+
+void PrintSamples(const std::vector<std::vector<TokenId>>& samples,
+                  const v1::GenerateReport& report) {
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const std::string score = index < report.beam_scores_size()
+                                  ? absl::StrFormat(", score %.4f", report.beam_scores(index))
+                                  : "";
+    Print("sample %d  %s  (%s%s)\n", i, absl::StrJoin(samples[i], " "),
+          FinishText(report.finish_reasons(index)), score);
+  }
+}
+
+void PrintReport(const v1::GenerateReport& report) {
+  Print("\n");
+  Print("prompt               %s", FormatCounted(report.prompt_tokens(), "token"));
+  if (report.has_reused_tokens()) {
+    Print(", %s reused from the cache (%s)", FormatCount(report.reused_tokens()),
+          FormatShare(Share(report.reused_tokens(), report.prompt_tokens())));
+  }
+  Print("\n");
+  if (report.reused_secondary_tokens() > 0) {
+    Print("                     %s of these were onboarded from the secondary tier\n",
+          FormatCount(report.reused_secondary_tokens()));
+  }
+  Print("generated            %s in %s, ended by %s\n",
+        FormatCounted(report.generated_tokens(), "token"),
+        FormatElapsed(DurationOf(report.total_time())), FinishText(report.finish_reason()));
+  Print("time to first token  %s, %s of it in the queue\n",
+        FormatElapsed(DurationOf(report.time_to_first_token())),
+        FormatElapsed(DurationOf(report.queue_time())));
+  Print("tokens per second    %.1f\n", TokensPerSecond(report));
+  if (report.drafted_tokens() > 0) {
+    Print("draft tokens         %s of %s accepted\n", FormatCount(report.accepted_draft_tokens()),
+          FormatCount(report.drafted_tokens()));
+  }
+  if (report.preemptions() > 0) {
+    Print("preempted            %s\n", FormatCount(report.preemptions()));
+  }
+  std::cout.flush();
+}
+
+// The output of a generation, by sample.
+struct Said {
+  std::vector<std::vector<TokenId>> samples;
+  std::string text;                                                  // Of the first sample.
+  nlohmann::ordered_json details = nlohmann::ordered_json::array();  // Empty without --logprobs.
+
+  void Add(const v1::GenerateResponse& message) {
+    if (message.generated_size() == 0) {
+      samples[0].insert(samples[0].end(), message.tokens().begin(), message.tokens().end());
+    }
+    for (const v1::GeneratedToken& token : message.generated()) {
+      if (token.sample() < samples.size()) samples[token.sample()].push_back(token.token());
+      nlohmann::ordered_json top = nlohmann::ordered_json::array();
+      for (const v1::TokenLogprob& row : token.top_logprobs()) {
+        top.push_back({{"token", row.token()}, {"logprob", row.logprob()}});
+      }
+      details.push_back({{"sample", token.sample()},
+                         {"token", token.token()},
+                         {"logprob", token.logprob()},
+                         {"top_logprobs", std::move(top)}});
+    }
+  }
+};
+
+void PrintJson(const GenerateOptions& options, const Said& said, const v1::GenerateReport& report) {
+  nlohmann::ordered_json json = {
+      {"tokens", said.samples.front()},
+      {"finish_reason", FinishText(report.finish_reason())},
+      {"prompt_tokens", report.prompt_tokens()},
+      {"generated_tokens", report.generated_tokens()},
+      {"time_to_first_token_seconds",
+       absl::ToDoubleSeconds(DurationOf(report.time_to_first_token()))},
+      {"total_time_seconds", absl::ToDoubleSeconds(DurationOf(report.total_time()))},
+      {"queue_time_seconds", absl::ToDoubleSeconds(DurationOf(report.queue_time()))},
+      {"tokens_per_second", TokensPerSecond(report)},
+      {"preemptions", report.preemptions()},
+      {"drafted_tokens", report.drafted_tokens()},
+      {"accepted_draft_tokens", report.accepted_draft_tokens()}};
+  // The daemon hides it from a tenant that shares prefixes.
+  if (report.has_reused_tokens()) {
+    json["reused_tokens"] = report.reused_tokens();
+    json["reused_secondary_tokens"] = report.reused_secondary_tokens();
+  }
+  if (!options.text.empty()) json["text"] = said.text;
+  if (options.num_samples > 1) json["samples"] = said.samples;
+  if (options.beams > 1) json["beam_scores"] = report.beam_scores();
+  if (options.top_logprobs.has_value()) json["logprobs"] = said.details;
+  std::cout << json.dump() << std::endl;
+}
+
+absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& options) {
+  grpc::ClientContext context;
+  const InterruptScope interrupt([&context] { context.TryCancel(); });
+  const auto channel = ConnectToDaemon(globals);
+  if (!channel.ok()) return channel.status();
+  const auto request = MakeRequest(globals, options, *channel);
+  if (!request.ok()) return request.status();
+
+  const auto stub = v1::EngineService::NewStub(*channel);
+  const auto stream = stub->Generate(&context, *request);
+  Said said{.samples = std::vector<std::vector<TokenId>>(options.num_samples)};
+  v1::GenerateReport report;
+  v1::GenerateResponse message;
+  // Several samples arrive interleaved, so they are printed at the end; and scores come at the end.
+  const bool live =
+      globals.output == OutputFormat::kTable && options.num_samples == 1 && options.beams == 1;
+  while (stream->Read(&message)) {
+    if (live) {
+      if (!options.text.empty()) {
+        PrintAnswer(message.text());
+      } else {
+        for (TokenId token : message.tokens()) std::cout << token << ' ' << std::flush;
+      }
+    }
+    said.text += message.text();
+    said.Add(message);
+    if (message.has_report()) report = message.report();
+  }
+  const std::vector<TokenId>& tokens = said.samples.front();
+  if (live && !tokens.empty()) std::cout << std::endl;
+  const grpc::Status status = stream->Finish();
+  if (interrupt.interrupted()) {
+    return absl::CancelledError(
+        absl::StrCat("interrupted after ", FormatCounted(tokens.size(), "token")));
+  }
+  if (!status.ok()) return StatusFromGrpc(status);
+  if (globals.output == OutputFormat::kJson) {
+    PrintJson(options, said, report);
+  } else {
+    if (!live) PrintSamples(said.samples, report);
+    PrintReport(report);
+  }
+  return absl::OkStatus();
+}
+
+void AddPromptOptions(CLI::App& command, GenerateOptions& options) {
+  CLI::Option_group* prompt = command.add_option_group("prompt", "Exactly one of");
+  prompt->add_option("--prompt-tokens", options.prompt_tokens, "Token ids: 1,2,3")
+      ->check(CheckTokens);
+  prompt
+      ->add_option("--prompt-file", options.prompt_file,
+                   "A file of token ids, separated by commas or whitespace; - is standard input")
+      ->type_name("FILE");
+  prompt->add_option("--prompt", options.text, "Text, if the model has a tokenizer")
+      ->check([](const std::string& text) {
+        return text.empty() ? std::string("must not be empty") : std::string();
+      });
+  prompt
+      ->add_option("--random-prompt", options.random_prompt,
+                   "A prompt of this many random token ids")
+      ->check(AboveZero());
+  prompt->require_option(1);
+}
+
+void AddAnswerOptions(CLI::App& command, GenerateOptions& options) {
+  command.add_option("--max-new-tokens", options.max_new_tokens, "The most tokens to generate")
+      ->check(AboveZero())
+      ->capture_default_str();
+  command.add_option("--stop-tokens", options.stop_tokens, "Token ids that end the generation")
+      ->check(CheckTokens);
+  command.add_option("--samples", options.num_samples, "The number of answers to the prompt")
+      ->check(CLI::Range(1, 128))
+      ->capture_default_str();
+  command.add_option(
+      "--logprobs", options.top_logprobs,
+      "With -o json: add each token's log probability, and those of this many alternatives");
+  command
+      .add_option("--beams", options.beams,
+                  "Beam search with this many beams, 2 to 32; --samples of the best answers are "
+                  "printed")
+      ->check(CLI::Range(1, 32));
+  command.add_option("--length-penalty", options.length_penalty,
+                     "With --beams: scores are divided by the answer's length to this power; "
+                     "default 1");
+  command.add_flag("--early-stopping", options.early_stopping,
+                   "With --beams: end as soon as as many answers have ended as there are beams");
+  AddAdapterOption(command, options.adapter);
+  command
+      .add_option("--source", options.source,
+                  "Another daemon that has the prompt's blocks: its peer address")
+      ->type_name("HOST:PORT");
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "generate", "Generates tokens with the daemon's model and prints them as they arrive");
+  // Owned by the parser's callback and by the action it makes.
+  const auto options = std::make_shared<GenerateOptions>();
+  AddPromptOptions(*command, *options);
+  AddAnswerOptions(*command, *options);
+  AddSamplingOptions(*command, options->sampling, "The seed of the random prompt and of sampling");
+  AddFormatOptions(*command, options->format);
+  command->footer(
+      "Examples:\n"
+      "  pagodactl generate --prompt 'Once upon a time'\n"
+      "  pagodactl generate --prompt-tokens 1,2,3\n"
+      "  pagodactl generate --random-prompt 64 --seed 7 --max-new-tokens 40\n"
+      "  pagodactl generate --prompt-tokens 1,2,3 --temperature 0.8 --top-p 0.95 --samples 4\n"
+      "  pagodactl generate --prompt-tokens 1,2,3 --beams 4 --samples 2 --length-penalty 0.8\n"
+      "  pagodactl generate --prompt 'Is water wet?' --regex 'yes|no'\n"
+      "  echo 5 6 7 | pagodactl generate --prompt-file - -o json");
+  command->callback([&globals, &chosen, options] {
+    chosen = [&globals, options] { return RunGenerate(globals, *options); };
+  });
+}
+
+}  // namespace pagoda

@@ -1,0 +1,41 @@
+// How long a drive lasts under a write budget. Sizes of drives are decimal: a TB is 10^12 bytes.
+#ifndef PAGODA_CLIENTS_PAGODACTL_PLAN_DRIVE_LIFE_H_
+#define PAGODA_CLIENTS_PAGODACTL_PLAN_DRIVE_LIFE_H_
+
+#include <optional>
+#include <string>
+
+namespace pagoda {
+
+// The figures of a drive's data sheet, in bytes that the host writes. 0: not known.
+struct Drive {
+  double capacity_bytes = 0;
+  double endurance_bytes = 0;  // "TBW": the bytes that can be written over its lifetime.
+};
+
+inline constexpr double kSecondsPerDay = 86'400;
+inline constexpr double kDaysPerYear = 365;
+
+// The endurance of a drive that takes `writes_per_day` times its capacity each day for `years`
+// years: "1 DWPD for 5 years".
+double EnduranceBytes(double capacity_bytes, double writes_per_day, double years);
+
+// One write of the whole drive a day, in bytes a second.
+double OneWritePerDay(double capacity_bytes);
+
+// Years until the endurance is used up if `bytes_per_second` are written all the time.
+// REQUIRES: bytes_per_second > 0.
+double LifeYears(const Drive& drive, double bytes_per_second);
+
+// Parses a size: "7PB", "7.68TB", "500GB", "44MB", or "2TiB" in powers of 1024. None if the text
+// has another form or the size is not above 0.
+std::optional<double> ParseDecimalBytes(const std::string& text);
+// Parses bytes per second: "44MB/s". None under the same conditions.
+std::optional<double> ParseByteRate(const std::string& text);
+
+std::string FormatDecimalBytes(double bytes);  // "44.0 MB", "3.84 TB", "7.00 PB"
+std::string FormatYears(double years);         // "5.0 years", "73 days"
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_PLAN_DRIVE_LIFE_H_
