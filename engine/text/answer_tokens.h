@@ -2,7 +2,7 @@
 #define PAGODA_ENGINE_TEXT_ANSWER_TOKENS_H_
 
 #include "engine/structured/answer_vocabulary.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
 
 namespace pagoda {
 

@@ -8,7 +8,7 @@
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/model_path.h"
 #include "engine/text/answer_tokens.h"
-#include "engine/text/gguf_chat.h"
+#include "engine/text/chat/gguf_chat.h"
 
 namespace pagoda {
 namespace {

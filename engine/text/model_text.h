@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/structured/grammar_compiler.h"
-#include "engine/text/chat_format.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/chat/chat_format.h"
+#include "engine/text/tokenizer/tokenizer.h"
 
 namespace pagoda {
 

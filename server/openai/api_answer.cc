@@ -6,7 +6,7 @@
 #include "absl/random/random.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "engine/text/utf8.h"
+#include "engine/text/encoding/utf8.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda::server {

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/schedule/sampling.h"
 #include "engine/structured/grammar.h"
-#include "engine/text/chat_format.h"
+#include "engine/text/chat/chat_format.h"
 #include "pools/types.h"
 #include "server/openai/api_reader.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/text/utf8.h"
+#include "engine/text/encoding/utf8.h"
 
 namespace pagoda::server {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "engine/generate.h"
 #include "engine/text/stop_strings.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
 #include "pools/types.h"
 
 namespace pagoda::server {

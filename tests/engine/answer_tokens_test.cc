@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/checkpoint/gguf.h"
-#include "engine/text/utf8.h"
+#include "engine/text/encoding/utf8.h"
 
 namespace pagoda {
 namespace {

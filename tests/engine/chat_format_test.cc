@@ -1,5 +1,5 @@
 // Conversations, compared with the templates of tests/golden/text/chat.json.
-#include "engine/text/chat_format.h"
+#include "engine/text/chat/chat_format.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

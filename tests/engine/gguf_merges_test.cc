@@ -13,10 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "engine/text/bpe.h"
-#include "engine/text/pattern.h"
-#include "engine/text/score_bpe.h"
-#include "engine/text/visible_spaces.h"
+#include "engine/text/encoding/visible_spaces.h"
+#include "engine/text/split/pattern.h"
+#include "engine/text/vocabulary/bpe.h"
+#include "engine/text/vocabulary/score_bpe.h"
 
 namespace pagoda {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/checkpoint/gguf.h"
-#include "engine/text/gguf_pre_tokenizers.h"
-#include "engine/text/tokenizer.h"
-#include "engine/text/utf8.h"
+#include "engine/text/encoding/utf8.h"
+#include "engine/text/tokenizer/gguf_pre_tokenizers.h"
+#include "engine/text/tokenizer/tokenizer.h"
 
 namespace pagoda {
 namespace {

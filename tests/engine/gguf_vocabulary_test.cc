@@ -1,5 +1,5 @@
 // The vocabulary of a GGUF file: its keys, their defaults and what is refused.
-#include "engine/text/gguf_vocabulary.h"
+#include "engine/text/tokenizer/gguf_vocabulary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "engine/text/encoding/utf8.h"
 #include "engine/text/jinja/template.h"
-#include "engine/text/utf8.h"
 
 namespace pagoda::jinja {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/checkpoint/json_text.h"
-#include "engine/text/bounded_json.h"
+#include "engine/text/encoding/bounded_json.h"
 
 namespace pagoda {
 namespace {

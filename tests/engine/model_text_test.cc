@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/text/gguf_chat.h"
+#include "engine/text/chat/gguf_chat.h"
 #include "tests/engine/gguf_content.h"
 #include "tests/engine/small_vocabulary.h"
 

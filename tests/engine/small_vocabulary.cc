@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "engine/checkpoint/gguf_cursor.h"
-#include "engine/text/byte_level.h"
+#include "engine/text/encoding/byte_level.h"
 #include "tests/engine/gguf_content.h"
 
 namespace pagoda {

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/gguf_values.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
 
 namespace pagoda {
 

@@ -1,5 +1,5 @@
 // The special tokens in a text, compared with a plain copy of llama.cpp's rule.
-#include "engine/text/special_token_finder.h"
+#include "engine/text/vocabulary/special_token_finder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

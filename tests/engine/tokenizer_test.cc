@@ -1,5 +1,5 @@
 // The tokenizers of tests/golden/text, compared with the package `tokenizers`.
-#include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "engine/text/utf8.h"
+#include "engine/text/encoding/utf8.h"
 
 namespace pagoda {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/text/encoding/utf8.h"
 #include "engine/text/jinja/template.h"
-#include "engine/text/utf8.h"
 #include "tests/fuzz/planted.h"
 
 namespace pagoda::jinja {

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "engine/text/tokenizer.h"
-#include "engine/text/utf8.h"
+#include "engine/text/encoding/utf8.h"
+#include "engine/text/tokenizer/tokenizer.h"
 
 namespace pagoda::fuzz {
 

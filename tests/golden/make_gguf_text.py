@@ -227,7 +227,7 @@ def cases(reference, size):
 
 def pre_tokenizer_names():
     """The names that the engine knows: those in the source."""
-    source = (pathlib.Path(__file__).parents[2] / "engine/text/gguf_pre_tokenizers.cc").read_text()
+    source = (pathlib.Path(__file__).parents[2] / "engine/text/tokenizer/gguf_pre_tokenizers.cc").read_text()
     names = [name for names in re.findall(r'add\("([^"]+)"', source) for name in names.split()]
     assert len(names) > 40
     return sorted(set(names) - {"gemma4", "sarvam-moe"})  # These need other vocabularies.

@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/text/jinja/evaluator.h"
-#include "engine/text/jinja/json_text.h"
-#include "engine/text/jinja/parser.h"
-#include "engine/text/jinja/run.h"
-#include "engine/text/jinja/token.h"
-#include "engine/text/utf8.h"
+#include "engine/text/encoding/utf8.h"
+#include "engine/text/jinja/evaluator/evaluator.h"
+#include "engine/text/jinja/parser/parser.h"
+#include "engine/text/jinja/parser/token.h"
+#include "engine/text/jinja/python/json_text.h"
+#include "engine/text/jinja/values/run.h"
 
 namespace pagoda::jinja {
 namespace {

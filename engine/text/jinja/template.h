@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/civil_time.h"
-#include "engine/text/jinja/render_limits.h"
+#include "engine/text/jinja/values/render_limits.h"
 
 namespace pagoda::jinja {
 
