@@ -19,12 +19,12 @@ enum class KvArrangement : uint8_t {
   // to
   // its end. The engine does not use the run as blocks: it attends over the tensor with loops of
   // its
-  // own (model/contiguous_backend.h).
+  // own (model/kv/contiguous_backend.h).
   kTensorPerSequence,
   // One tensor per layer, [token slot][kv_head][head_dim], for all sequences: a TokenFlatPool. A
   // sequence's blocks are runs of token slots, which it takes as it grows (flat_slots.h). The
   // engine
-  // attends with its paged kernels, which follow the strides (model/token_flat_layers.h).
+  // attends with its paged kernels, which follow the strides (model/kv/token_flat_layers.h).
   kTokenFlat,
 };
 

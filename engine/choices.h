@@ -13,7 +13,7 @@ namespace pagoda {
 enum class KvMode {
   kPaged,  // In the blocks of a cache that shares them, through block tables.
   kBasic,  // For comparison: in one tensor per sequence and layer, without blocks
-           // (basic_cache_client.h), by a separate attention (model/contiguous_backend.h).
+           // (basic_cache_client.h), by a separate attention (model/kv/contiguous_backend.h).
 };
 
 // Where the model computes. It must be where the primary pools lie, because kernels reach no other
@@ -21,7 +21,7 @@ enum class KvMode {
 enum class EngineBackend {
   kAuto,       // On the GPU that has the pools, or on the CPU.
   kReference,  // On the CPU by plain loops in fp64, slowly: the yardstick of the others
-               // (model/reference_backend.h). Refuses pools on a GPU.
+               // (model/backend/reference_backend.h). Refuses pools on a GPU.
   kCpu,        // Refuses pools on a GPU.
   kCuda,       // Refuses pools on the host. Builds without a GPU backend refuse this choice.
 };

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/choices.h"
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/gpu_report.h"
 #include "kernels/types.h"
 
 namespace pagoda {
@@ -34,10 +34,11 @@ struct GpuSelfTestOptions {
 };
 
 // Tests the kernels that an engine of the model would run on the device, and chooses among them
-// (engine/model/cuda/self_test.h describes how). If the process of a family hangs or dies, that
-// family is left out and a new process tests the others. If all families are right, there is one
-// process, which takes about a second. Errors: INVALID_CHECKPOINT; those of TestCudaKernels;
-// INTERNAL if the process cannot be started, or ends before it tests anything. Thread-safe.
+// (engine/model/cuda/self_test/self_test.h describes how). If the process of a family hangs or
+// dies, that family is left out and a new process tests the others. If all families are right,
+// there is one process, which takes about a second. Errors: INVALID_CHECKPOINT; those of
+// TestCudaKernels; INTERNAL if the process cannot be started, or ends before it tests anything.
+// Thread-safe.
 absl::StatusOr<GpuSelfTestReport> TestGpu(const GpuSelfTestOptions& options);
 
 // A program's main calls this before everything else. If the arguments ask for the self-test, runs

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/model/kv_pools.h"
+#include "engine/model/kv/kv_pools.h"
 #include "manager/api/cache_client.h"
 #include "pools/types.h"
 

@@ -14,7 +14,7 @@
 #include "engine/basic_cache_client.h"
 #include "engine/gpu_self_test.h"
 #include "engine/model/cuda/cuda_backend.h"
-#include "engine/model/kv_pools.h"
+#include "engine/model/kv/kv_pools.h"
 #include "pools/cuda/device.h"
 
 namespace pagoda {

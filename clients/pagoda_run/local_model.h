@@ -14,7 +14,7 @@
 #include "clients/pagoda_run/local_cache.h"
 #include "engine/choices.h"
 #include "engine/engine.h"
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/gpu_report.h"
 #include "engine/structured/grammar.h"
 #include "engine/text/model_text.h"
 #include "pools/layout.h"

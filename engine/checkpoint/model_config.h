@@ -115,7 +115,7 @@ struct LayerConfig {
 // How a checkpoint names its tensors: as Llama in Hugging Face transformers, or as BLOOM.
 enum class TensorNames : uint8_t { kLlama, kBloom };
 
-// A decoder: the differences from Llama. The graph is in model/transformer.h.
+// A decoder: the differences from Llama. The graph is in model/layers/transformer.h.
 struct ModelConfig {
   std::string architecture;  // config.json's name: "Qwen3ForCausalLM".
   uint32_t vocab_size = 0;

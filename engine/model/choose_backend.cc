@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/model/backend/reference_backend.h"
 #include "engine/model/cuda/cuda_backend.h"
-#include "engine/model/reference_backend.h"
 
 namespace pagoda {
 namespace {

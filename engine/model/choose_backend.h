@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "engine/choices.h"
 #include "engine/gpu_graphs.h"
-#include "engine/model/backend.h"
-#include "engine/model/cpu_backend.h"
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/backend.h"
+#include "engine/model/backend/gpu_report.h"
+#include "engine/model/cpu/cpu_backend.h"
 #include "pools/memory_place.h"
 
 namespace pagoda {

@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "engine/choices.h"
 #include "engine/generate.h"
-#include "engine/model/model_input.h"
+#include "engine/model/backend/model_input.h"
 #include "engine/schedule/batch_sampler.h"
 #include "engine/schedule/prefix_fetches.h"
 #include "engine/schedule/sample.h"

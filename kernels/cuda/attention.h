@@ -87,7 +87,7 @@ enum class AttentionKernels : uint8_t {
   // The Hopper kernels (sm_90a) for calls that kSm80 runs on tensor cores, if the pool has 16 bits
   // (for short items also e4m3), its blocks are a multiple of 8 tokens, and there is no block
   // sparsity. Likewise latents. All other calls as kSm80. The engine selects them if its self-test
-  // has found them right and fastest (engine/model/cuda/self_test.h).
+  // has found them right and fastest (engine/model/cuda/self_test/self_test.h).
   kHopper,
   // A plain kernel for every type and shape, written for readability.
   kGeneric,

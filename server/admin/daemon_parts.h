@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/gpu_report.h"
 #include "server/directory/cache_parts.h"
 #include "server/supervision/serving_state.h"
 

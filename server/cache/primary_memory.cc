@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/model/kv_pools.h"
+#include "engine/model/kv/kv_pools.h"
 #include "pools/shared_memory.h"
 
 namespace pagoda::server {

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/gpu_self_test.h"
+#include "engine/model/backend/gpu_report.h"
 #include "engine/model/cuda/cuda_backend.h"
-#include "engine/model/gpu_report.h"
 #include "manager/words/tier_spec.h"
 #include "pools/cuda/device.h"
 #include "pools/layout.h"

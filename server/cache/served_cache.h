@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/engine.h"
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/gpu_report.h"
 #include "engine/text/model_text.h"
 #include "events/event_log.h"
 #include "manager/accounts/tenants.h"

@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/gpu_report.h"
 #include "events/event.h"
 #include "manager/accounts/tenants.h"
 #include "manager/advice/prefix_uses.h"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/gpu_report.h"
 #include "prometheus/metric_family.h"
 
 namespace pagoda::server {

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/model/cpu_backend.h"
+#include "engine/model/cpu/cpu_backend.h"
 #include "tests/base/require.h"
 
 namespace pagoda::bench {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "engine/model/transformer.h"
+#include "engine/model/layers/transformer.h"
 #include "tests/bench/machine_peaks.h"
 
 namespace pagoda::bench {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model/cpu_backend.h"
-#include "engine/model/forwarding_backend.h"
+#include "engine/model/backend/forwarding_backend.h"
+#include "engine/model/cpu/cpu_backend.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_runner.h"
 

@@ -9,9 +9,9 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/model/cpu_backend.h"
-#include "engine/model/reference_backend.h"
-#include "engine/model/transformer.h"
+#include "engine/model/backend/reference_backend.h"
+#include "engine/model/cpu/cpu_backend.h"
+#include "engine/model/layers/transformer.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_runner.h"
 

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/kv_file.h"
-#include "engine/model/kv_pools.h"
+#include "engine/model/kv/kv_pools.h"
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
 #include "pools/cuda/device.h"

@@ -1,5 +1,5 @@
 // The kernels that a report chooses, and its errors if some are missing.
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/gpu_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/model/kv_pools.h"
+#include "engine/model/kv/kv_pools.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

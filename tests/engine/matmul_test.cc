@@ -1,13 +1,13 @@
 // Products compared with fp64, for any shape and number of threads. product_types_test.cc has every
 // type and every instruction set.
-#include "engine/model/matmul.h"
+#include "engine/model/cpu/products/matmul.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
 
-#include "engine/model/tensor_rows.h"
+#include "engine/model/weights/tensor_rows.h"
 #include "kernels/numeric.h"
 #include "tests/engine/product_reference.h"
 #include "tests/engine/stored_matrix.h"

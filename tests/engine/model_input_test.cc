@@ -1,4 +1,4 @@
-#include "engine/model/model_input.h"
+#include "engine/model/backend/model_input.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,8 +11,8 @@
 
 #include "absl/types/span.h"
 #include "engine/adapter_index.h"
-#include "engine/model/backend.h"
-#include "engine/model/transformer.h"
+#include "engine/model/backend/backend.h"
+#include "engine/model/layers/transformer.h"
 #include "kernels/types.h"
 
 namespace pagoda {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/model/matmul.h"
+#include "engine/model/cpu/products/matmul.h"
 #include "tests/engine/stored_matrix.h"
 
 namespace pagoda {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/checkpoint/gguf.h"
-#include "engine/model/tensor_rows.h"
+#include "engine/model/weights/tensor_rows.h"
 #include "kernels/numeric.h"
 #include "tests/engine/golden.h"
 

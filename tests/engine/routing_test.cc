@@ -1,4 +1,4 @@
-#include "engine/model/routing.h"
+#include "engine/model/layers/routing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

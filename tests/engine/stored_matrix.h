@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/checkpoint/tensor.h"
-#include "engine/model/rows_view.h"
+#include "engine/model/backend/rows_view.h"
 
 namespace pagoda {
 

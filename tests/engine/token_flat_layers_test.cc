@@ -1,5 +1,5 @@
 // Attention over a token-flat pool has the bits of attention over blocks: only strides differ.
-#include "engine/model/token_flat_layers.h"
+#include "engine/model/kv/token_flat_layers.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

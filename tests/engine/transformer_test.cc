@@ -1,6 +1,6 @@
 // The graph of every architecture, compared with Hugging Face transformers' answers, and its writes
 // to the cache.
-#include "engine/model/transformer.h"
+#include "engine/model/layers/transformer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/model/cpu_backend.h"
+#include "engine/model/cpu/cpu_backend.h"
 #include "kernels/cpu/isa.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_runner.h"

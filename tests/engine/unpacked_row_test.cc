@@ -1,5 +1,5 @@
 // Rows as integers and scales: every implementation gives the same bits.
-#include "engine/model/products/unpacked_row.h"
+#include "engine/model/cpu/dots/unpacked_row.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/model/host_memory.h"
+#include "engine/model/cpu/loops/host_memory.h"
 #include "kernels/cpu/isa.h"
 #include "tests/engine/stored_matrix.h"
 

@@ -1,6 +1,6 @@
 // The small layers' loops for each set of instructions of this machine, and the rotary embeddings,
 // compared with their definitions in fp64.
-#include "engine/model/vector_loops.h"
+#include "engine/model/cpu/loops/vector_loops.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/model/rotary.h"
+#include "engine/model/cpu/loops/rotary.h"
 
 namespace pagoda {
 namespace {

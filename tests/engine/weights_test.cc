@@ -1,5 +1,5 @@
 // A model with a missing tensor, or a tensor of another shape, is refused by the tensor's name.
-#include "engine/model/weights.h"
+#include "engine/model/weights/weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "engine/model/cpu_backend.h"
-#include "engine/model/transformer.h"
+#include "engine/model/cpu/cpu_backend.h"
+#include "engine/model/layers/transformer.h"
 #include "kernels/cpu/isa.h"
 #include "tests/engine/expected_tensors.h"
 #include "tests/engine/golden.h"

@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/gpu_graphs.h"
-#include "engine/model/transformer.h"
+#include "engine/model/layers/transformer.h"
 #include "tests/base/require.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/random_model.h"

@@ -3,11 +3,11 @@
 #include <string>
 #include <utility>
 
-#include "engine/model/cuda/cublaslt_library.h"
-#include "engine/model/cuda/cublaslt_products.h"
+#include "engine/model/cuda/device/runtime_device.h"
 #include "engine/model/cuda/device_backend.h"
-#include "engine/model/cuda/runtime_device.h"
-#include "engine/model/cuda/self_test.h"
+#include "engine/model/cuda/products/cublaslt_library.h"
+#include "engine/model/cuda/products/cublaslt_products.h"
+#include "engine/model/cuda/self_test/self_test.h"
 
 namespace pagoda {
 namespace cuda {

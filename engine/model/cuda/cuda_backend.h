@@ -9,9 +9,9 @@
 #include "absl/status/statusor.h"
 #include "engine/choices.h"
 #include "engine/gpu_graphs.h"
-#include "engine/model/backend.h"
-#include "engine/model/cuda/self_test_request.h"
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/backend.h"
+#include "engine/model/backend/gpu_report.h"
+#include "engine/model/cuda/self_test/self_test_request.h"
 
 namespace pagoda {
 
@@ -39,9 +39,9 @@ absl::Status CheckCudaBackend(int device);
 // CUDA).
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options);
 
-// Tests the kernels on the device, in this process (cuda/self_test.h). The report has failures of
-// the library or a family. Takes about a second, including the device's context. Errors: those of
-// MakeCudaBackend, except cuBLASLt's.
+// Tests the kernels on the device, in this process (model/cuda/self_test/self_test.h). The report
+// has failures of the library or a family. Takes about a second, including the device's context.
+// Errors: those of MakeCudaBackend, except cuBLASLt's.
 absl::StatusOr<GpuSelfTestReport> TestCudaKernels(const GpuSelfTestRequest& request,
                                                   const GpuTestObserver& observer);
 

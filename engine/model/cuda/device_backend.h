@@ -7,10 +7,10 @@
 
 #include "engine/choices.h"
 #include "engine/gpu_graphs.h"
-#include "engine/model/backend.h"
-#include "engine/model/cuda/compute_device.h"
-#include "engine/model/cuda/device_products.h"
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/backend.h"
+#include "engine/model/backend/gpu_report.h"
+#include "engine/model/cuda/device/compute_device.h"
+#include "engine/model/cuda/products/device_products.h"
 
 namespace pagoda::cuda {
 

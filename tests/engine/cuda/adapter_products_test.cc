@@ -9,7 +9,7 @@
 #include "engine/checkpoint/adapter.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/cuda/device_backend.h"
-#include "engine/model/transformer.h"
+#include "engine/model/layers/transformer.h"
 #include "tests/base/require.h"
 #include "tests/engine/cuda/emulated_device.h"
 #include "tests/engine/cuda/test_backend.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/model/cuda/cublaslt_library.h"
-#include "engine/model/cuda/cublaslt_products.h"
+#include "engine/model/cuda/products/cublaslt_library.h"
+#include "engine/model/cuda/products/cublaslt_products.h"
 #include "kernels/numeric.h"
 #include "tests/engine/cuda/emulated_device.h"
 #include "tests/kernels/cuda/device_memory.h"

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/model/transformer.h"
+#include "engine/model/layers/transformer.h"
 #include "tests/engine/cuda/emulated_device.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_runner.h"

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model/cuda/compute_device.h"
-#include "engine/model/cuda/device_products.h"
+#include "engine/model/cuda/device/compute_device.h"
+#include "engine/model/cuda/products/device_products.h"
 
 namespace pagoda::cuda {
 

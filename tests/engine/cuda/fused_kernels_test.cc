@@ -1,5 +1,5 @@
 // The fused kernels compared with plain loops in fp64, in each type of their outputs.
-#include "engine/model/cuda/fused_kernels.h"
+#include "engine/model/cuda/kernels/fused_kernels.h"
 
 #include <gtest/gtest.h>
 

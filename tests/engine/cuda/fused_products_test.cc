@@ -1,6 +1,6 @@
 // The products of few rows compared with plain loops in fp64, with each norm before them and each
 // end behind them.
-#include "engine/model/cuda/fused_products.h"
+#include "engine/model/cuda/kernels/fused_products.h"
 
 #include <gtest/gtest.h>
 

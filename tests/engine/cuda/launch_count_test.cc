@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/model/backend/forwarding_backend.h"
 #include "engine/model/cuda/device_backend.h"
-#include "engine/model/forwarding_backend.h"
-#include "engine/model/transformer.h"
+#include "engine/model/layers/transformer.h"
 #include "tests/base/require.h"
 #include "tests/engine/cuda/emulated_device.h"
 #include "tests/engine/cuda/test_backend.h"

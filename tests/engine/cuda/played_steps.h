@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/model/transformer.h"
+#include "engine/model/layers/transformer.h"
 #include "kernels/types.h"
 #include "pools/types.h"
 #include "tests/engine/model_runner.h"

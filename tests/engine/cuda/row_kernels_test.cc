@@ -1,5 +1,5 @@
 // The small layers' kernels compared with plain loops in fp64, by 4 elements at a time and by 1.
-#include "engine/model/cuda/row_kernels.h"
+#include "engine/model/cuda/kernels/row_kernels.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/model/backend.h"
+#include "engine/model/backend/backend.h"
 #include "tests/base/require.h"
 #include "tests/engine/cuda/test_backend.h"
 

@@ -1,5 +1,5 @@
 // The tokens that the kernels choose are those of the host's sampler, for the same random numbers.
-#include "engine/model/cuda/sampling_kernels.h"
+#include "engine/model/cuda/kernels/sampling_kernels.h"
 
 #include <gtest/gtest.h>
 

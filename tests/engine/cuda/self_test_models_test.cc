@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/cuda/self_test.h"
+#include "engine/model/cuda/self_test/self_test.h"
 #include "tests/engine/cuda/emulated_device.h"
 #include "tests/engine/cuda/self_test_models.h"
 

@@ -1,6 +1,6 @@
 // The self-test of a GPU's kernels, on the emulation: right kernels run, and faulty ones are left
 // out.
-#include "engine/model/cuda/self_test.h"
+#include "engine/model/cuda/self_test/self_test.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,8 +7,8 @@
 
 #include "engine/choices.h"
 #include "engine/gpu_graphs.h"
-#include "engine/model/backend.h"
-#include "engine/model/gpu_report.h"
+#include "engine/model/backend/backend.h"
+#include "engine/model/backend/gpu_report.h"
 #include "tests/engine/model_runner.h"
 
 namespace pagoda {

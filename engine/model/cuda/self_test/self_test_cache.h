@@ -1,0 +1,16 @@
+#ifndef PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_SELF_TEST_CACHE_H_
+#define PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_SELF_TEST_CACHE_H_
+
+#include <vector>
+
+#include "engine/model/cuda/self_test/self_test_item.h"
+
+namespace pagoda::cuda {
+
+// The cache's kernels that write and copy.
+std::vector<SelfTestItem> CacheItems(const GpuSelfTestRequest& request,
+                                     const TestedKernels& kernels);
+
+}  // namespace pagoda::cuda
+
+#endif  // PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_SELF_TEST_CACHE_H_

@@ -1,7 +1,0 @@
-#include "engine/model/vector_loops_body.h"
-
-namespace pagoda {
-
-const VectorLoops kAvx512Loops = kLoops;
-
-}  // namespace pagoda
