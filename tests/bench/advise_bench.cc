@@ -16,7 +16,7 @@
 #include "manager/advice/hit_rate_curve.h"
 #include "manager/policy/eviction_policy.h"
 #include "tests/bench/figure.h"
-#include "tests/manager/block_trace.h"
+#include "tests/manager/advice/block_trace.h"
 
 namespace pagoda::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "tests/base/require.h"
 #include "tests/bench/figure.h"
-#include "tests/engine/test_cache.h"
+#include "tests/engine/fixtures/test_cache.h"
 
 namespace pagoda::bench {
 namespace {

@@ -20,7 +20,7 @@
 #include "manager/block_manager.h"
 #include "manager/shared_manager.h"
 #include "tests/bench/figure.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 
 namespace pagoda::bench {
 namespace {

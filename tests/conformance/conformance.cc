@@ -1,5 +1,5 @@
 #include "tests/conformance/conformance.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 
 #include <algorithm>
 #include <numeric>

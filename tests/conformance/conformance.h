@@ -26,7 +26,7 @@
 #include "tests/conformance/slot_memory.h"
 #include "tests/events/shadow_allocations.h"
 #include "tests/events/shadow_tree.h"
-#include "tests/manager/picture.h"
+#include "tests/manager/fixtures/picture.h"
 
 namespace pagoda {
 

@@ -7,7 +7,7 @@
 
 #include "manager/shared_manager.h"
 #include "tests/conformance/conformance.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 
 namespace pagoda {
 namespace {

@@ -9,7 +9,7 @@
 #include "events/snapshot.h"
 #include "tests/conformance/conformance.h"
 #include "tests/events/shadow_allocations.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 
 namespace pagoda {
 namespace {

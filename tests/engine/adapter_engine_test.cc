@@ -16,9 +16,9 @@
 #include "base/error.h"
 #include "engine/basic_cache_client.h"
 #include "engine/engine.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/scratch_model.h"
-#include "tests/engine/test_cache.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/fixtures/scratch_model.h"
+#include "tests/engine/fixtures/test_cache.h"
 
 namespace pagoda {
 namespace {

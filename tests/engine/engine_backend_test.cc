@@ -9,8 +9,8 @@
 #include "engine/model/choose_backend.h"
 #include "engine/model/cuda/cuda_backend.h"
 #include "pools/cuda/device.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/test_cache.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/fixtures/test_cache.h"
 
 namespace pagoda {
 namespace {

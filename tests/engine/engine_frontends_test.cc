@@ -10,8 +10,8 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "engine/engine.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/test_cache.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/fixtures/test_cache.h"
 
 namespace pagoda {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/engine/golden.h"
-#include "tests/engine/golden_runs.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/fixtures/golden_runs.h"
 
 namespace pagoda {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "engine/basic_cache_client.h"
 #include "engine/engine.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/golden_runs.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/fixtures/golden_runs.h"
 
 namespace pagoda {
 namespace {

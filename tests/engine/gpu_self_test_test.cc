@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "engine/model/cuda/cuda_backend.h"
-#include "tests/engine/golden.h"
+#include "tests/engine/fixtures/golden.h"
 
 namespace pagoda {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "engine/engine.h"
 #include "tests/base/require.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/golden_runs.h"
-#include "tests/engine/scratch_model.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/fixtures/golden_runs.h"
+#include "tests/engine/fixtures/scratch_model.h"
 
 namespace pagoda {
 namespace {

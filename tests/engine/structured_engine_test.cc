@@ -16,8 +16,8 @@
 #include "engine/engine.h"
 #include "engine/text/model_text.h"
 #include "tests/base/require.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/golden_runs.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/fixtures/golden_runs.h"
 
 namespace pagoda {
 namespace {

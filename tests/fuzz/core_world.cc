@@ -10,7 +10,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "manager/accounts/tenants.h"
 #include "manager/policy/eviction_policy.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 #include "wire/events.h"
 #include "wire/operations.h"
 #include "wire/results.h"

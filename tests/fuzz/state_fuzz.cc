@@ -27,7 +27,7 @@
 #include "pools/pool.h"
 #include "tests/fuzz/byte_reader.h"
 #include "tests/fuzz/planted.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 
 namespace pagoda::fuzz {
 namespace {

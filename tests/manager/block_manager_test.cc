@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "manager/policy/eviction_policy.h"
 #include "manager/tree/sequence.h"
-#include "tests/manager/host_tiers.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
 namespace {

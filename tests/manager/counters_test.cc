@@ -10,8 +10,8 @@
 #include "manager/advice/hit_rate_curve.h"
 #include "manager/advice/prefix_uses.h"
 #include "manager/block_manager.h"
-#include "tests/manager/host_tiers.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
 namespace {

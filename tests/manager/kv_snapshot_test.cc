@@ -17,8 +17,8 @@
 #include "manager/shared_manager.h"
 #include "pools/transfers.h"
 #include "tests/base/require.h"
-#include "tests/manager/held_blocks.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/held_blocks.h"
+#include "tests/manager/fixtures/host_tiers.h"
 
 namespace pagoda {
 namespace {

@@ -11,7 +11,7 @@
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
 #include "pools/transfers.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
-#include "tests/manager/host_tiers.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
 

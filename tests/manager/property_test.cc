@@ -12,8 +12,8 @@
 
 #include "manager/block_manager.h"
 #include "tests/events/shadow_tree.h"
+#include "tests/manager/fixtures/testing.h"
 #include "tests/manager/naive_model.h"
-#include "tests/manager/testing.h"
 
 namespace pagoda {
 namespace {

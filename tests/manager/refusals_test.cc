@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
-#include "tests/manager/host_tiers.h"
-#include "tests/manager/picture.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/picture.h"
+#include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
 namespace {

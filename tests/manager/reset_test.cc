@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "manager/block_manager.h"
 #include "tests/events/shadow_tree.h"
-#include "tests/manager/host_tiers.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
 namespace {

@@ -16,8 +16,8 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "tests/manager/host_tiers.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
 namespace {

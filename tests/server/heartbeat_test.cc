@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/testing.h"
 #include "tests/server/notify_socket.h"
 
 namespace pagoda::server {

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "manager/shared_manager.h"
 #include "pools/transfers.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 
 namespace pagoda::server {
 

@@ -31,7 +31,7 @@ class Journal {
 
   // What another run of the daemon finds in a window: contents with their bytes and with a complete
   // path to the root, parents before children. Under full attention no block is nearer than its
-  // parent. (A daemon also finds holes again; tests/manager/recovery_test.cc tests that.)
+  // parent. (A daemon also finds holes again; tests/manager/restart/recovery_test.cc tests that.)
   RecoveredWindow Recover(uint32_t window, const Memory& memory) const;
 
  private:

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "tests/events/tree_model.h"
-#include "tests/manager/record_change.h"
+#include "tests/manager/tiers/record_change.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {

@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "clients/cpp/channel.h"
+#include "tests/clients/fixtures/temp_directory.h"
 #include "tests/clients/router/await.h"
-#include "tests/clients/temp_directory.h"
 
 namespace pagoda {
 

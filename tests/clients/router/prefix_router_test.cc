@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "tests/clients/fixtures/temp_directory.h"
 #include "tests/clients/router/await.h"
 #include "tests/clients/router/fake_node.h"
-#include "tests/clients/temp_directory.h"
 
 namespace pagoda {
 namespace {

@@ -20,10 +20,10 @@
 #include "manager/shared_manager.h"
 #include "server/daemon.h"
 #include "server/log/log.h"
-#include "tests/clients/cutting_proxy.h"
+#include "tests/clients/fixtures/cutting_proxy.h"
+#include "tests/clients/fixtures/temp_directory.h"
 #include "tests/clients/router/await.h"
 #include "tests/clients/router/daemon_process.h"
-#include "tests/clients/temp_directory.h"
 #include "tests/server/test_daemon.h"
 #include "tests/wait_until.h"
 

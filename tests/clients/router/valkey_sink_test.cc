@@ -16,9 +16,9 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "clients/router/valkey_reader.h"
+#include "tests/clients/fixtures/temp_directory.h"
 #include "tests/clients/router/await.h"
 #include "tests/clients/router/fake_node.h"
-#include "tests/clients/temp_directory.h"
 #include "tests/pools/store/redis_servers.h"
 #include "tests/pools/store/resp_client.h"
 

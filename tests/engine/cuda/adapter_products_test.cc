@@ -13,8 +13,8 @@
 #include "tests/base/require.h"
 #include "tests/engine/cuda/emulated_device.h"
 #include "tests/engine/cuda/test_backend.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/model_runner.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/model/model_runner.h"
 
 namespace pagoda::cuda {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tests/engine/cuda/test_backend.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/model_runner.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/model/model_runner.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace pagoda {

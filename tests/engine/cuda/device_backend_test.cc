@@ -14,8 +14,8 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/layers/transformer.h"
 #include "tests/engine/cuda/emulated_device.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/model_runner.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/model/model_runner.h"
 #include "tests/kernels/cuda_emulation/emulator.h"
 #include "tests/kernels/cuda_emulation/launch_count.h"
 

@@ -25,8 +25,8 @@
 #include "tests/engine/cuda/emulated_device.h"
 #include "tests/engine/cuda/played_steps.h"
 #include "tests/engine/cuda/test_backend.h"
-#include "tests/engine/golden.h"
-#include "tests/engine/model_runner.h"
+#include "tests/engine/fixtures/golden.h"
+#include "tests/engine/model/model_runner.h"
 #include "tests/kernels/cuda_emulation/launch_count.h"
 
 namespace pagoda::cuda {

@@ -8,7 +8,7 @@
 #include "engine/model/layers/transformer.h"
 #include "kernels/types.h"
 #include "pools/types.h"
-#include "tests/engine/model_runner.h"
+#include "tests/engine/model/model_runner.h"
 
 namespace pagoda {
 

@@ -14,7 +14,7 @@
 #include "tests/base/require.h"
 #include "tests/engine/cuda/played_steps.h"
 #include "tests/engine/cuda/test_backend.h"
-#include "tests/engine/golden.h"
+#include "tests/engine/fixtures/golden.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace pagoda {

@@ -9,7 +9,7 @@
 #include "engine/gpu_graphs.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/backend/gpu_report.h"
-#include "tests/engine/model_runner.h"
+#include "tests/engine/model/model_runner.h"
 
 namespace pagoda {
 

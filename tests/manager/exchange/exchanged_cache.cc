@@ -15,8 +15,8 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "tests/base/require.h"
-#include "tests/manager/held_blocks.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/held_blocks.h"
+#include "tests/manager/fixtures/host_tiers.h"
 
 namespace pagoda {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "pools/store/redis_options.h"
-#include "tests/clients/temp_directory.h"
+#include "tests/clients/fixtures/temp_directory.h"
 
 namespace pagoda {
 

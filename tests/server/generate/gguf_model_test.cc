@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/engine/small_vocabulary.h"
+#include "tests/engine/text/small_vocabulary.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
 #include "prometheus/text_serializer.h"
-#include "tests/manager/host_tiers.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/testing.h"
 
 namespace pagoda::server {
 namespace {

@@ -16,7 +16,7 @@
 #include "manager/exchange/stored_prefix.h"
 #include "manager/shared_manager.h"
 #include "pools/store/stored_value.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 #include "tests/wait_until.h"
 
 namespace pagoda::server {

@@ -22,7 +22,7 @@
 #include "server/callers/tokens_file.h"
 #include "server/peers/login_guard.h"
 #include "server/peers/peer_server.h"
-#include "tests/clients/temp_directory.h"
+#include "tests/clients/fixtures/temp_directory.h"
 #include "tests/pools/store/resp_client.h"
 #include "tests/server/peers/served_peer.h"
 #include "tests/wait_until.h"

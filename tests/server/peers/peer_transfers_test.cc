@@ -25,7 +25,7 @@
 #include "pools/pool.h"
 #include "pools/store/resp.h"
 #include "server/peers/peer_server.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 #include "tests/pools/store/resp_client.h"
 #include "tests/server/peers/served_peer.h"
 #include "tests/wait_until.h"

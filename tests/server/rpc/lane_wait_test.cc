@@ -12,7 +12,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "manager/words/file_orders.h"
 #include "server/batch/batch_run.h"
-#include "tests/manager/testing.h"
+#include "tests/manager/fixtures/testing.h"
 
 namespace pagoda::server {
 namespace {

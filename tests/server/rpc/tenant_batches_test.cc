@@ -24,7 +24,7 @@
 #include "server/calls/rpc_metrics.h"
 #include "server/config/tenant_options.h"
 #include "server/rpc/cache_service.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/host_tiers.h"
 
 namespace pagoda::server {
 namespace {

@@ -18,7 +18,7 @@
 #include "clients/cpp/prefix_fetcher.h"
 #include "grpcpp/grpcpp.h"
 #include "server/daemon.h"
-#include "tests/clients/temp_directory.h"
+#include "tests/clients/fixtures/temp_directory.h"
 #include "tests/pools/store/redis_servers.h"
 #include "tests/server/store/other_daemon.h"
 #include "tests/server/test_daemon.h"

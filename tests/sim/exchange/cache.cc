@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "pools/sizing.h"
-#include "tests/manager/held_blocks.h"
-#include "tests/manager/host_tiers.h"
+#include "tests/manager/fixtures/held_blocks.h"
+#include "tests/manager/fixtures/host_tiers.h"
 #include "tests/sim/fail.h"
 
 namespace pagoda::exchange_sim {
