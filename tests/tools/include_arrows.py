@@ -1,8 +1,9 @@
-"""Holds the arrows of the project's folders: each includes only what stands below it.
+"""Holds the arrows of the project's folders and rooms: each includes only what stands below it.
 
     /usr/bin/python3 tests/tools/include_arrows.py [ROOT]
 
-ALLOWED is the rule; the folders' README files say it in words. Exit status 0 where it holds.
+ALLOWED is the rule for folders, ROOMS for the sub-folders of some. The folders' README files say
+them in words. Exit status 0 where they hold.
 """
 
 import pathlib
@@ -24,6 +25,20 @@ ALLOWED = {
     "server": CORE | {"wire", "proto"},
     "clients": CORE | {"wire", "proto"},
     "tests": CORE | {"wire", "proto", "server", "clients"},
+}
+
+# The rooms of a folder, from bottom to top; "" stands for the folder's own files. A file may
+# include files of its own room and of the rooms below it.
+ROOMS = {
+    "manager": "words policy advice api accounts tree restart tiers window sequences disk".split() + ["", "exchange"],
+    "engine/model": "backend weights kv layers cpu cuda".split() + [""],
+    "engine/model/cpu": "loops dots products".split() + [""],
+    "engine/model/cuda": "kernels device products step self_test".split() + [""],
+    "engine/text": "encoding split vocabulary tokenizer jinja chat".split() + [""],
+    "engine/text/jinja": "values python evaluator parser".split() + [""],
+    "server": "log supervision config callers calls listener memory directory peers store watch cache batch ring rpc "
+              "generate bridges admin http openai metrics".split() + [""],
+    "clients/pagodactl": "terminal command prefix router store events admin generate plan trace replay top".split() + [""],
 }
 
 # By the beginning of an include: libraries that only some folders may include. All folders may
@@ -64,14 +79,39 @@ def target_of(included):
     return first if slash and first in ALLOWED else None
 
 
-def problem_of(folder, bracket, included):
-    """What is wrong with one include of a file in `folder`, or None."""
+def floor_of(hall, path):
+    """The floor of a file below `hall`, from 0 at the bottom; None if its room has no place."""
+    inner = path.relative_to(hall).parts
+    room = inner[0] if len(inner) > 1 else ""
+    return ROOMS[hall].index(room) if room in ROOMS[hall] else None
+
+
+def halls_of(path):
+    return [hall for hall in ROOMS if path.is_relative_to(hall)]
+
+
+def leads_up(path, included):
+    """Whether an include leads to a higher room of a folder that both files are in."""
+    target = pathlib.PurePath(included)
+    for hall in halls_of(path):
+        if target.is_relative_to(hall):
+            here, there = floor_of(hall, path), floor_of(hall, target)
+            if here is not None and there is not None and there > here:
+                return True
+    return False
+
+
+def problem_of(path, bracket, included):
+    """What is wrong with one include of the file at `path`, or None."""
+    folder = path.parts[0]
     target = target_of(included)
     if target is not None:
         if target != folder and target not in ALLOWED[folder]:
             return f"{folder}/ may not include {target}/"
         if target != "proto" and bracket == "<":
             return "the project's own headers are included with quotes"
+        if leads_up(path, included):
+            return "includes lead down only: see ROOMS"
         return None
     if bracket == '"' and "/" not in included:
         return "the project's own headers are included by their path from the root"
@@ -88,9 +128,12 @@ def violations(root, files):
         if folder not in ALLOWED:
             found.append(f"{path}: C++ in a folder that has no place in ALLOWED: {folder}/")
             continue
+        for hall in halls_of(path):
+            if floor_of(hall, path) is None:
+                found.append(f"{path}: C++ in a room that has no place in ROOMS: {hall}/")
         for number, line in enumerate((root / path).read_text().splitlines(), start=1):
             match = INCLUDE.match(line)
-            problem = match and problem_of(folder, match[1], match[2])
+            problem = match and problem_of(path, match[1], match[2])
             if problem:
                 found.append(f"{path}:{number}: {line.strip()}: {problem}")
     return found

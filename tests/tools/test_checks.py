@@ -42,6 +42,15 @@ def plant(root, files):
     ("pools/a.cc", '#include "types.h"'),
     ("pools/a.cc", "#include <pools/types.h>"),
     ("utils/a.cc", "int x;"),
+    ("manager/utils/a.cc", "int x;"),
+    ("manager/words/a.h", '#include "manager/tree/prefix_tree.h"'),
+    ("manager/tree/a.cc", '#include "manager/block_manager.h"'),
+    ("manager/a.cc", '#include "manager/exchange/block_exchange.h"'),
+    ("server/config/a.cc", '#include "server/daemon.h"'),
+    ("server/callers/a.cc", '#include "server/rpc/grpc_server.h"'),
+    ("engine/text/jinja/values/a.cc", '#include "engine/text/jinja/parser/lexer.h"'),
+    ("engine/text/jinja/values/a.cc", '#include "engine/text/chat/chat_format.h"'),
+    ("engine/text/jinja/utils/a.cc", "int x;"),
 ])
 def test_a_wrong_include_is_found(tmp_path, name, line):
     found = include_arrows.violations(tmp_path, plant(tmp_path, {name: line + "\n"}))
@@ -58,6 +67,11 @@ def test_a_wrong_include_is_found(tmp_path, name, line):
     ("server/a.cc", '#include "pagoda/v1/cache.grpc.pb.h"'),
     ("clients/cpp/a.cc", '#include "manager/api/cache_client.h"'),
     ("tests/server/a.cc", '#include "server/config/config.h"'),
+    ("manager/tree/a.cc", '#include "manager/words/ids.h"'),
+    ("manager/tree/a.cc", '#include "manager/tree/sequence.h"'),
+    ("manager/exchange/a.cc", '#include "manager/block_manager.h"'),
+    ("server/a.cc", '#include "server/metrics/metrics.h"'),
+    ("engine/text/jinja/values/a.cc", '#include "engine/text/encoding/utf8.h"'),
 ])
 def test_a_right_include_is_left_alone(tmp_path, name, line):
     assert include_arrows.violations(tmp_path, plant(tmp_path, {name: line + "\n"})) == []
