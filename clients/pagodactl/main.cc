@@ -1,3 +1,3 @@
-#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/parser.h"
 
 int main(int argc, char** argv) { return pagoda::RunPagodactl(argc, argv); }

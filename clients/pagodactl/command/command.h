@@ -53,51 +53,16 @@ enum ExitCode : int { kExitOk = 0, kExitFailed = 1, kExitBadUsage = 2, kExitUnre
 // RunPagodactl prints its error.
 using Action = std::function<absl::Status()>;
 
-// Each function adds one command to the parser. The parser puts the given command's action into
-// `chosen`. `globals` and `chosen` must outlive the parser.
-void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddAdviseCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddWorkloadCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-// pin, unpin, pins, offload, prefetch, invalidate and retain.
-void AddPrefixCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddFetchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-// trace generate.
-void AddTraceCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-// sessions, sequences and tenants.
-void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-// caches, with open, show and drop.
-void AddCachesCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddRouteCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddSinkCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-// end-session, quarantine and drain.
-void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-// store, with stats and check.
-void AddStoreCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddCompletionCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-
 // Reads the token's file and returns the credentials. Errors: INVALID_ARGUMENT (the token's file).
 absl::StatusOr<ClientCredentials> CredentialsOf(const CredentialFiles& files);
 // Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason;
 // INVALID_ARGUMENT for the files that they name.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals);
 
-// Adds every option and command.
-void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen);
 // Prints an error to standard error, after the name of `program`. `endpoint_option` is the option
 // that names the daemon's endpoint; a hint mentions it. Returns the exit code.
 int ReportOutcome(const std::string& program, const std::string& endpoint_option,
                   const absl::Status& status);
-
-// Parses the arguments and runs. Prints errors to standard error. Returns the exit code.
-int RunPagodactl(int argc, char** argv);
 
 }  // namespace pagoda
 

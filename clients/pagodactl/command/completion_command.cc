@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "CLI/CLI.hpp"
-#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/command/commands.h"
 #include "clients/pagodactl/command/completion.h"
 
 namespace pagoda {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/error.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/plan/commands.h"
 #include "clients/pagodactl/plan/drive_options.h"
 #include "clients/pagodactl/plan/ladder.h"
 #include "clients/pagodactl/plan/model_layers.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/prefix/commands.h"
 #include "clients/pagodactl/prefix/prefix_options.h"
 #include "clients/pagodactl/terminal/format.h"
 #include "grpcpp/client_context.h"

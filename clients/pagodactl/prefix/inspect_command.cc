@@ -6,7 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "clients/pagodactl/command/admin_client.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/prefix/commands.h"
 #include "clients/pagodactl/prefix/inspect_text.h"
 #include "clients/pagodactl/prefix/prefix_options.h"
 #include "clients/pagodactl/terminal/terminal.h"

@@ -15,8 +15,8 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "clients/cpp/grpc_cache_client.h"
-#include "clients/pagodactl/command/command.h"
 #include "clients/pagodactl/command/number_check.h"
+#include "clients/pagodactl/prefix/commands.h"
 #include "clients/pagodactl/prefix/prefetch.h"
 #include "clients/pagodactl/prefix/prefix_options.h"
 #include "clients/pagodactl/prefix/ticket_wait.h"
@@ -263,11 +263,9 @@ const CLI::Range kSeconds(0.001, 9e9);
 // Adds a command whose action is `run`. The parser's callback and the action share the ownership of
 // the options.
 template <class Run>
-std::pair<CLI::App*, std::shared_ptr<PrefixCommandOptions>> AddCommand(CLI::App& app,
-                                                                       const char* name,
-                                                                       const char* text,
-                                                                       const GlobalOptions& globals,
-                                                                       Action& chosen, Run run) {
+std::pair<CLI::App*, std::shared_ptr<PrefixCommandOptions>> AddPrefixCommand(
+    CLI::App& app, const char* name, const char* text, const GlobalOptions& globals, Action& chosen,
+    Run run) {
   CLI::App* command = app.add_subcommand(name, text);
   const auto options = std::make_shared<PrefixCommandOptions>();
   command->callback([&globals, &chosen, options, run] {
@@ -277,8 +275,8 @@ std::pair<CLI::App*, std::shared_ptr<PrefixCommandOptions>> AddCommand(CLI::App&
 }
 
 void AddPinCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
-  const auto [pin, pin_options] =
-      AddCommand(app, "pin", "Protects a cached prefix from eviction", globals, chosen, RunPin);
+  const auto [pin, pin_options] = AddPrefixCommand(
+      app, "pin", "Protects a cached prefix from eviction", globals, chosen, RunPin);
   AddPrefixOptions(*pin, pin_options->prefix, Tokens::kNeeded);
   pin->add_option("--lease", pin_options->lease_seconds,
                   "Seconds until the pin ends; without a lease, it stays until unpin")
@@ -291,20 +289,20 @@ void AddPinCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen)
       "  pagodactl pin --tokens 1,2,3,4 --lease 3600\n"
       "  pagodactl pin --token-file system_prompt.txt --salt team-a");
 
-  const auto [unpin, unpin_options] = AddCommand(
+  const auto [unpin, unpin_options] = AddPrefixCommand(
       app, "unpin", "Ends a pin; a tenant can end only its own pins", globals, chosen, RunUnpin);
   unpin->add_option("PIN", unpin_options->pin, "The pin's id, as pin and pins print it")
       ->required();
   unpin->footer("Examples:\n  pagodactl unpin 3");
 
-  const auto [pins, pins_options] =
-      AddCommand(app, "pins", "Lists the pins of all clients; a tenant sees only its own pins",
-                 globals, chosen, RunPins);
+  const auto [pins, pins_options] = AddPrefixCommand(
+      app, "pins", "Lists the pins of all clients; a tenant sees only its own pins", globals,
+      chosen, RunPins);
   pins->footer("Examples:\n  pagodactl pins\n  pagodactl pins -o json");
 }
 
 void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
-  const auto [offload, offload_options] = AddCommand(
+  const auto [offload, offload_options] = AddPrefixCommand(
       app, "offload", "Moves a cached prefix to the next lower tier", globals, chosen, RunOffload);
   AddPrefixOptions(*offload, offload_options->prefix, Tokens::kNeeded);
   offload->footer(
@@ -314,8 +312,8 @@ void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
       "Examples:\n  pagodactl offload --token-file yesterday.txt");
 
   const auto [prefetch, prefetch_options] =
-      AddCommand(app, "prefetch", "Onboards a cached prefix from lower tiers and from disk",
-                 globals, chosen, RunPrefetchCommand);
+      AddPrefixCommand(app, "prefetch", "Onboards a cached prefix from lower tiers and from disk",
+                       globals, chosen, RunPrefetchCommand);
   AddPrefixOptions(*prefetch, prefetch_options->prefix, Tokens::kNeeded);
   const std::map<std::string, PrefetchTarget> targets = {{"primary", PrefetchTarget::kPrimary},
                                                          {"memory", PrefetchTarget::kMemory}};
@@ -342,8 +340,8 @@ void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
 
 void AddRetentionCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   const auto [invalidate, invalidate_options] =
-      AddCommand(app, "invalidate", "Removes all cached content that begins with a prefix", globals,
-                 chosen, RunInvalidate);
+      AddPrefixCommand(app, "invalidate", "Removes all cached content that begins with a prefix",
+                       globals, chosen, RunInvalidate);
   AddPrefixOptions(*invalidate, invalidate_options->prefix, Tokens::kOrAll);
   invalidate->footer(
       "Sequences keep the blocks that they hold. If the cache has a disk tier, the command "
@@ -353,7 +351,7 @@ void AddRetentionCommands(CLI::App& app, const GlobalOptions& globals, Action& c
       "  pagodactl invalidate --tokens 1,2,3,4\n"
       "  pagodactl invalidate --all --lora 7");
 
-  const auto [retain, retain_options] = AddCommand(
+  const auto [retain, retain_options] = AddPrefixCommand(
       app, "retain", "Sets the eviction priority of a cached prefix", globals, chosen, RunRetain);
   AddPrefixOptions(*retain, retain_options->prefix, Tokens::kNeeded);
   retain

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/store/commands.h"
 #include "clients/pagodactl/store/exchange_text.h"
 #include "clients/pagodactl/store/store_check.h"
 #include "clients/pagodactl/store/store_options.h"

@@ -8,7 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/trace/commands.h"
 #include "clients/pagodactl/trace/workload_trace.h"
 
 namespace pagoda {

@@ -1,5 +1,5 @@
 // What every command of pagodactl has in common: its help, and how a wrong word is refused.
-#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/parser.h"
 
 #include <functional>
 #include <string>

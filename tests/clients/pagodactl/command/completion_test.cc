@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/pagodactl/parser.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/clients/fixtures/program.h"

@@ -1,0 +1,15 @@
+// The command for shells.
+#ifndef PAGODA_CLIENTS_PAGODACTL_COMMAND_COMMANDS_H_
+#define PAGODA_CLIENTS_PAGODACTL_COMMAND_COMMANDS_H_
+
+#include "clients/pagodactl/command/command.h"
+
+namespace pagoda {
+
+// Adds the command to the parser. The parser puts its action into `chosen`, if it is the given one.
+// `globals` and `chosen` must outlive the parser.
+void AddCompletionCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_COMMAND_COMMANDS_H_

@@ -1,0 +1,16 @@
+// The commands for routers.
+#ifndef PAGODA_CLIENTS_PAGODACTL_ROUTER_COMMANDS_H_
+#define PAGODA_CLIENTS_PAGODACTL_ROUTER_COMMANDS_H_
+
+#include "clients/pagodactl/command/command.h"
+
+namespace pagoda {
+
+// Each function adds one command to the parser. The parser puts the given command's action into
+// `chosen`. `globals` and `chosen` must outlive the parser.
+void AddRouteCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddSinkCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_ROUTER_COMMANDS_H_

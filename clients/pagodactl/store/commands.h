@@ -1,0 +1,16 @@
+// The command for stores.
+#ifndef PAGODA_CLIENTS_PAGODACTL_STORE_COMMANDS_H_
+#define PAGODA_CLIENTS_PAGODACTL_STORE_COMMANDS_H_
+
+#include "clients/pagodactl/command/command.h"
+
+namespace pagoda {
+
+// Adds the command to the parser. The parser puts its action into `chosen`, if it is the given one.
+// `globals` and `chosen` must outlive the parser.
+// store, with stats and check.
+void AddStoreCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_CLIENTS_PAGODACTL_STORE_COMMANDS_H_
