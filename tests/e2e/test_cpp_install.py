@@ -52,7 +52,8 @@ target_link_libraries(router PRIVATE pagoda::router_store)
 
     prefix = tmp_path / "prefix"
     run("cmake", "--install", BUILD, "--prefix", prefix)
-    run("cmake", "-S", outside, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+    # A bare Debian 12 has no make, which CMake would choose.
+    run("cmake", "-G", "Ninja", "-S", outside, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", tmp_path / "build", "--parallel", "2")
 
     assert run(tmp_path / "build" / "engine") == "4\n"
