@@ -21,12 +21,12 @@
 #include "engine/gpu_self_test.h"
 #include "engine/graph_warnings.h"
 #include "engine/long_context.h"
-#include "engine/model/backend/load_watch.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/kv/contiguous_backend.h"
 #include "engine/model/kv/kv_pools.h"
 #include "engine/model/kv/token_flat_layers.h"
 #include "engine/model/layers/transformer.h"
+#include "engine/model/weights/load_watch.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace pagoda {

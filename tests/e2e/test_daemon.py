@@ -86,7 +86,7 @@ def test_the_manual_names_every_key(tmp_path):
 
 
 def test_the_readme_names_files_that_are_there():
-    """In its table of folders, each name in a row is a header, a source or a folder of the row's
+    """In its table of rooms, each name in a row is a header, a source or a folder of the row's
     folder."""
     table = README.read_text().partition("| folder | what |")[2].partition("\n\n")[0]
     rows = [row.split("|")[1:3] for row in table.splitlines() if "|" in row and "---" not in row]

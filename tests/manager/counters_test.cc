@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "manager/advice/hit_rate_curve.h"
-#include "manager/advice/prefix_uses.h"
 #include "manager/block_manager.h"
+#include "manager/tree/prefix_uses.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/testing.h"
 

@@ -1,7 +1,7 @@
 """Holds the few rules of style that a program can see.
 
     /usr/bin/python3 tests/tools/style.py [ROOT]
-    /usr/bin/python3 tests/tools/style.py --list [ROOT] >LIST
+    /usr/bin/python3 tests/tools/style.py --update-list [ROOT]
 
 * No reminders to do something later: what is missing is an issue, not a comment.
 * No source file above MAX_LINES lines.
@@ -17,8 +17,9 @@
   FormatCounted of the command line, so that it says "1 session". A constant needs no singular, and
   neither does a number that the message refuses, if 1 is allowed: "; at most", "1 to".
 * A class has at most 60 methods, a function at most 70 lines. tests/tools/too_large.txt lists the
-  classes and functions that are larger, with their sizes. The list only shrinks: an entry that no
-  longer fits is a violation too (size_caps.py). --list prints the list anew, for a file that moved.
+  classes and functions that are larger, with their sizes. An entry that no longer fits is a
+  violation too (size_caps.py). --update-list writes the list anew, for files that moved, unless a
+  size grew.
 """
 
 import pathlib
@@ -119,13 +120,14 @@ def violations(root, files):
 
 def main():
     arguments = sys.argv[1:]
-    prints_list = arguments[:1] == ["--list"]
-    roots = arguments[1:] if prints_list else arguments
+    updates_list = arguments[:1] == ["--update-list"]
+    roots = arguments[1:] if updates_list else arguments
     root = pathlib.Path(roots[0]) if roots else tree.ROOT
     files = tree.project_files(root)
-    if prints_list:
-        print(size_caps.list_text(size_caps.sizes_above_caps(root, files)), end="")
-        return 0
+    if updates_list:
+        larger = size_caps.update(root, files)
+        print("".join(f"{line}\n" for line in larger), end="")
+        return 1 if larger else 0
     return tree.report("style", files, violations(root, files))
 
 

@@ -42,6 +42,10 @@ def plant(root, files):
     ("pools/a.cc", '#include "types.h"'),
     ("pools/a.cc", "#include <pools/types.h>"),
     ("utils/a.cc", "int x;"),
+    ("manager/words/a.h", '#include "../tree/prefix_tree.h"'),
+    ("manager/words/a.h", '#include "manager/words/../tree/prefix_tree.h"'),
+    ("manager/words/a.h", '/* facade */ #include "manager/block_manager.h"'),
+    ("manager/words/a.h", '#import "manager/block_manager.h"'),
     ("manager/utils/a.cc", "int x;"),
     ("manager/words/a.h", '#include "manager/tree/prefix_tree.h"'),
     ("manager/tree/a.cc", '#include "manager/block_manager.h"'),
@@ -75,6 +79,19 @@ def test_a_wrong_include_is_found(tmp_path, name, line):
 ])
 def test_a_right_include_is_left_alone(tmp_path, name, line):
     assert include_arrows.violations(tmp_path, plant(tmp_path, {name: line + "\n"})) == []
+
+
+@pytest.mark.parametrize("count", [30, 31])
+def test_a_room_has_at_most_30_files(tmp_path, count):
+    files = plant(tmp_path, {f"manager/words/a{number}.h": "int x;\n" for number in range(count)} | {"manager/tree/a.cc": ""})
+    found = include_arrows.violations(tmp_path, files)
+    assert found == ([] if count == 30 else ["manager/words/: 31 files; 30 are the most in a room"])
+
+
+def test_an_include_from_the_files_own_folder_is_found(tmp_path):
+    files = plant(tmp_path, {"manager/tree/a.h": "int x;\n", "manager/b.cc": '#include "tree/a.h"\n'})
+    assert include_arrows.violations(tmp_path, files) == [
+        'manager/b.cc:1: #include "tree/a.h": the project\'s own headers are included by their path from the root']
 
 
 GUARDED = "#ifndef PAGODA_POOLS_A_H_\n#define PAGODA_POOLS_A_H_\n#endif  // PAGODA_POOLS_A_H_\n"

@@ -153,10 +153,28 @@ def test_what_is_too_large_is_listed_with_its_size(tmp_path, name, text, listed,
     assert found == [] if word is None else len(found) == 1 and word in found[0]
 
 
-def test_the_list_is_printed_as_it_is_checked(tmp_path):
+def update_list(root):
+    command = [sys.executable, "-B", str(pathlib.Path(style.__file__)), "--update-list", str(root)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_list_follows_a_file_that_moves(tmp_path):
+    listed = "pools/b.cc Long 71 lines\npools/b.cc Wide 62 methods\n"
     files = {"pools/README.md": "Pools\n", "tests/README.md": "Tests\n", "pools/a.cc": class_of(61) + function_of(71)}
-    plant(tmp_path, files)
-    command = [sys.executable, "-B", str(pathlib.Path(style.__file__)), "--list", str(tmp_path)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    plant(tmp_path, files | {str(size_caps.LIST): listed})
+    assert update_list(tmp_path).returncode == 0
+    text = (tmp_path / size_caps.LIST).read_text()
     assert text.endswith("pools/a.cc Long 71 lines\npools/a.cc Wide 61 methods\n")
-    assert style.violations(tmp_path, plant(tmp_path, {str(size_caps.LIST): text})) == []
+    assert style.violations(tmp_path, plant(tmp_path, {})) == []
+
+
+@pytest.mark.parametrize("listed, word", [
+    ("pools/a.cc Long 71 lines\n", "Wide: 61 methods, and 0 before"),
+    ("pools/a.cc Long 70 lines\npools/a.cc Wide 61 methods\n", "Long: 71 lines, and 70 before"),
+    ("pools/a.cc Long 71 methods\npools/a.cc Wide 61 methods\n", "Long: 71 lines, and 0 before"),
+])
+def test_the_list_takes_nothing_that_grew(tmp_path, listed, word):
+    plant(tmp_path, {"pools/a.cc": class_of(61) + function_of(71), str(size_caps.LIST): listed})
+    done = update_list(tmp_path)
+    assert done.returncode == 1 and done.stdout.strip() == word
+    assert (tmp_path / size_caps.LIST).read_text() == listed

@@ -50,7 +50,7 @@ void PrintResult(const GlobalOptions& globals, const std::string& text,
 enum ExitCode : int { kExitOk = 0, kExitFailed = 1, kExitBadUsage = 2, kExitUnreachable = 3 };
 
 // The action of the command that the parser found. It prints results to standard output.
-// RunPagodactl prints its error.
+// The program prints its error.
 using Action = std::function<absl::Status()>;
 
 // Reads the token's file and returns the credentials. Errors: INVALID_ARGUMENT (the token's file).

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "base/thread.h"
 #include "clients/pagodactl/command/command.h"
-#include "clients/pagodactl/events/stream_tally.h"
+#include "clients/pagodactl/top/stream_tally.h"
 #include "grpcpp/client_context.h"
 
 namespace pagoda {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "engine/model/backend/forwarding_backend.h"
-#include "engine/model/backend/growing_rows.h"
+#include "engine/model/layers/growing_rows.h"
 #include "engine/model/weights/adapter_weights.h"
 
 namespace pagoda {

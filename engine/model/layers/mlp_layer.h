@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/backend/backend.h"
-#include "engine/model/backend/growing_rows.h"
-#include "engine/model/backend/layer_input.h"
+#include "engine/model/layers/growing_rows.h"
+#include "engine/model/layers/layer_input.h"
 #include "engine/model/weights/weights.h"
 
 namespace pagoda {

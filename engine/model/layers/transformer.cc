@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "engine/model/backend/growing_rows.h"
 #include "engine/model/layers/adapter_backend.h"
 #include "engine/model/layers/attention_layer.h"
+#include "engine/model/layers/growing_rows.h"
 #include "engine/model/layers/mlp_layer.h"
 
 namespace pagoda {

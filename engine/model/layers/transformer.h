@@ -14,9 +14,9 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/backend/backend.h"
-#include "engine/model/backend/layer_input.h"
 #include "engine/model/backend/model_input.h"
 #include "engine/model/backend/rows_view.h"
+#include "engine/model/layers/layer_input.h"
 #include "engine/model/weights/weights.h"
 #include "kernels/types.h"
 

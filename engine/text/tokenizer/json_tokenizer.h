@@ -15,10 +15,10 @@
 #include "absl/time/time.h"
 #include "engine/text/split/normalizer.h"
 #include "engine/text/split/pre_tokenizer.h"
+#include "engine/text/tokenizer/decoder.h"
 #include "engine/text/tokenizer/tokenizer.h"
 #include "engine/text/vocabulary/added_tokens.h"
 #include "engine/text/vocabulary/bpe.h"
-#include "engine/text/vocabulary/decoder.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/checkpoint/gguf_values.h"
-#include "engine/text/vocabulary/decoder.h"
+#include "engine/text/tokenizer/decoder.h"
 #include "pools/types.h"
 
 namespace pagoda {

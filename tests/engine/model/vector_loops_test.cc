@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/model/cpu/loops/rotary.h"
+#include "engine/model/cpu/rotary.h"
 
 namespace pagoda {
 namespace {

@@ -33,8 +33,7 @@ struct ProductCall {
 
 // Computes products in pieces of their outputs, each on one thread. There are three ways:
 //  * Few rows: dot products that read the weights from where they are (model/cpu/dots/dots.h).
-//  Quantised
-//    weights are multiplied as integers.
+//    Quantised weights are multiplied as integers.
 //  * Many rows with AMX: a thread brings its piece of the weights into the order of tiles, once for
 //    all rows (model/cpu/products/tiles.h).
 //  * Many rows otherwise: a thread converts its piece for oneDNN, once for all rows (product.h).

@@ -1,5 +1,5 @@
 // Which prefixes the core lists as worth publishing to a store.
-#include "manager/tiers/publish_queue.h"
+#include "manager/window/publish_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_MODEL_CPU_LOOPS_ROTARY_H_
-#define PAGODA_ENGINE_MODEL_CPU_LOOPS_ROTARY_H_
+#ifndef PAGODA_ENGINE_MODEL_CPU_ROTARY_H_
+#define PAGODA_ENGINE_MODEL_CPU_ROTARY_H_
 
 #include <cstdint>
 #include <vector>
@@ -34,4 +34,4 @@ class RotaryTable {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_MODEL_CPU_LOOPS_ROTARY_H_
+#endif  // PAGODA_ENGINE_MODEL_CPU_ROTARY_H_

@@ -2,8 +2,8 @@
 #include <iostream>
 
 #include "CLI/CLI.hpp"
-#include "clients/pagodactl/command/commands.h"
-#include "clients/pagodactl/command/completion.h"
+#include "clients/pagodactl/completion/commands.h"
+#include "clients/pagodactl/completion/completion.h"
 
 namespace pagoda {
 

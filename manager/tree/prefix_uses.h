@@ -1,7 +1,7 @@
 // Which cached prefixes save the most. The prefix tree counts matches. The sums are computed from a
 // copy of the tree's shape, without the core's lock.
-#ifndef PAGODA_MANAGER_ADVICE_PREFIX_USES_H_
-#define PAGODA_MANAGER_ADVICE_PREFIX_USES_H_
+#ifndef PAGODA_MANAGER_TREE_PREFIX_USES_H_
+#define PAGODA_MANAGER_TREE_PREFIX_USES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -65,4 +65,4 @@ struct PrefixUse {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_ADVICE_PREFIX_USES_H_
+#endif  // PAGODA_MANAGER_TREE_PREFIX_USES_H_

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/events/stream_tally.h"
+#include "clients/pagodactl/top/stream_tally.h"
 
 #include <algorithm>
 #include <utility>

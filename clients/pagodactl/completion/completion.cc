@@ -1,4 +1,4 @@
-#include "clients/pagodactl/command/completion.h"
+#include "clients/pagodactl/completion/completion.h"
 
 #include <set>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "engine/model/cpu/loops/rotary.h"
+#include "engine/model/cpu/rotary.h"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // Tells how far the loading of a model has come.
-#ifndef PAGODA_ENGINE_MODEL_BACKEND_LOAD_WATCH_H_
-#define PAGODA_ENGINE_MODEL_BACKEND_LOAD_WATCH_H_
+#ifndef PAGODA_ENGINE_MODEL_WEIGHTS_LOAD_WATCH_H_
+#define PAGODA_ENGINE_MODEL_WEIGHTS_LOAD_WATCH_H_
 
 #include <cstdint>
 #include <functional>
@@ -41,4 +41,4 @@ class LoadWatch final : public ForwardingBackend {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_MODEL_BACKEND_LOAD_WATCH_H_
+#endif  // PAGODA_ENGINE_MODEL_WEIGHTS_LOAD_WATCH_H_

@@ -1,6 +1,6 @@
 // Which blocks of a sliding window no likely prompt can use.
-#ifndef PAGODA_MANAGER_POLICY_PASSED_BLOCKS_H_
-#define PAGODA_MANAGER_POLICY_PASSED_BLOCKS_H_
+#ifndef PAGODA_MANAGER_WINDOW_PASSED_BLOCKS_H_
+#define PAGODA_MANAGER_WINDOW_PASSED_BLOCKS_H_
 
 #include <cstdint>
 #include <vector>
@@ -40,4 +40,4 @@ class PassedBlocks {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_POLICY_PASSED_BLOCKS_H_
+#endif  // PAGODA_MANAGER_WINDOW_PASSED_BLOCKS_H_

@@ -1,6 +1,6 @@
 // Turns tokens into text, one by one.
-#ifndef PAGODA_ENGINE_TEXT_VOCABULARY_DECODER_H_
-#define PAGODA_ENGINE_TEXT_VOCABULARY_DECODER_H_
+#ifndef PAGODA_ENGINE_TEXT_TOKENIZER_DECODER_H_
+#define PAGODA_ENGINE_TEXT_TOKENIZER_DECODER_H_
 
 #include <cstdint>
 #include <functional>
@@ -82,4 +82,4 @@ class Decoder {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_TEXT_VOCABULARY_DECODER_H_
+#endif  // PAGODA_ENGINE_TEXT_TOKENIZER_DECODER_H_

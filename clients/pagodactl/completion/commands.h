@@ -1,6 +1,6 @@
 // The command for shells.
-#ifndef PAGODA_CLIENTS_PAGODACTL_COMMAND_COMMANDS_H_
-#define PAGODA_CLIENTS_PAGODACTL_COMMAND_COMMANDS_H_
+#ifndef PAGODA_CLIENTS_PAGODACTL_COMPLETION_COMMANDS_H_
+#define PAGODA_CLIENTS_PAGODACTL_COMPLETION_COMMANDS_H_
 
 #include "clients/pagodactl/command/command.h"
 
@@ -12,4 +12,4 @@ void AddCompletionCommand(CLI::App& app, const GlobalOptions& globals, Action& c
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODACTL_COMMAND_COMMANDS_H_
+#endif  // PAGODA_CLIENTS_PAGODACTL_COMPLETION_COMMANDS_H_

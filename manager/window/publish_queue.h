@@ -1,6 +1,6 @@
 // The cached blocks that have become worth publishing to a store, until they are taken.
-#ifndef PAGODA_MANAGER_TIERS_PUBLISH_QUEUE_H_
-#define PAGODA_MANAGER_TIERS_PUBLISH_QUEUE_H_
+#ifndef PAGODA_MANAGER_WINDOW_PUBLISH_QUEUE_H_
+#define PAGODA_MANAGER_WINDOW_PUBLISH_QUEUE_H_
 
 #include <cstdint>
 
@@ -54,4 +54,4 @@ class PublishQueue {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_TIERS_PUBLISH_QUEUE_H_
+#endif  // PAGODA_MANAGER_WINDOW_PUBLISH_QUEUE_H_

@@ -1,4 +1,4 @@
-#include "engine/text/vocabulary/decoder.h"
+#include "engine/text/tokenizer/decoder.h"
 
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,6 +1,6 @@
 // Figures of a cache, computed from its event stream, for `top`.
-#ifndef PAGODA_CLIENTS_PAGODACTL_EVENTS_STREAM_TALLY_H_
-#define PAGODA_CLIENTS_PAGODACTL_EVENTS_STREAM_TALLY_H_
+#ifndef PAGODA_CLIENTS_PAGODACTL_TOP_STREAM_TALLY_H_
+#define PAGODA_CLIENTS_PAGODACTL_TOP_STREAM_TALLY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -91,4 +91,4 @@ class StreamTally {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODACTL_EVENTS_STREAM_TALLY_H_
+#endif  // PAGODA_CLIENTS_PAGODACTL_TOP_STREAM_TALLY_H_

@@ -1,4 +1,4 @@
-#include "manager/advice/prefix_uses.h"
+#include "manager/tree/prefix_uses.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Shell completion. It is generated from the parser, so it always matches the program.
-#ifndef PAGODA_CLIENTS_PAGODACTL_COMMAND_COMPLETION_H_
-#define PAGODA_CLIENTS_PAGODACTL_COMMAND_COMPLETION_H_
+#ifndef PAGODA_CLIENTS_PAGODACTL_COMPLETION_COMPLETION_H_
+#define PAGODA_CLIENTS_PAGODACTL_COMPLETION_COMPLETION_H_
 
 #include <string>
 
@@ -16,4 +16,4 @@ std::string BashCompletion(const CLI::App& app);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODACTL_COMMAND_COMPLETION_H_
+#endif  // PAGODA_CLIENTS_PAGODACTL_COMPLETION_COMPLETION_H_

@@ -1,6 +1,6 @@
 // The state of a session that has ended while its blocks are freed in chunks.
-#ifndef PAGODA_MANAGER_ACCOUNTS_SESSION_ENDING_H_
-#define PAGODA_MANAGER_ACCOUNTS_SESSION_ENDING_H_
+#ifndef PAGODA_MANAGER_SEQUENCES_SESSION_ENDING_H_
+#define PAGODA_MANAGER_SEQUENCES_SESSION_ENDING_H_
 
 #include <cstdint>
 #include <deque>
@@ -43,4 +43,4 @@ struct Ending {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_ACCOUNTS_SESSION_ENDING_H_
+#endif  // PAGODA_MANAGER_SEQUENCES_SESSION_ENDING_H_

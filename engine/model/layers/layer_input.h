@@ -1,6 +1,6 @@
 // How the parts of a layer join the residual stream: what they read of it, and what they add to it.
-#ifndef PAGODA_ENGINE_MODEL_BACKEND_LAYER_INPUT_H_
-#define PAGODA_ENGINE_MODEL_BACKEND_LAYER_INPUT_H_
+#ifndef PAGODA_ENGINE_MODEL_LAYERS_LAYER_INPUT_H_
+#define PAGODA_ENGINE_MODEL_LAYERS_LAYER_INPUT_H_
 
 #include <cstdint>
 
@@ -47,4 +47,4 @@ inline Addition MultiplyInto(Backend& backend, const LinearWeights& weights, con
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_MODEL_BACKEND_LAYER_INPUT_H_
+#endif  // PAGODA_ENGINE_MODEL_LAYERS_LAYER_INPUT_H_

@@ -1,5 +1,5 @@
 // The totals of event streams' messages, compared with the messages' content.
-#include "clients/pagodactl/events/stream_tally.h"
+#include "clients/pagodactl/top/stream_tally.h"
 
 #include <map>
 #include <random>

@@ -1,6 +1,6 @@
 // The prefixes that saved most: small trees made by hand, and random forests compared with a naive
 // count.
-#include "manager/advice/prefix_uses.h"
+#include "manager/tree/prefix_uses.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
