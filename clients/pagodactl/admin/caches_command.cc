@@ -30,8 +30,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Stub = AdminClient::Stub;
 
-std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
-
 // --- Texts of a row ---
 
 std::string ModelText(const v1::CacheRow& row) {

@@ -52,8 +52,6 @@ absl::StatusOr<std::vector<Row>> FetchRows(AdminClient& admin,
   return all;
 }
 
-std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
-
 void PrintRows(const char* name, const Json& rows) {
   std::cout << Json({{name, rows}}).dump() << std::endl;
 }

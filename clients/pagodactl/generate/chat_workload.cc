@@ -84,9 +84,9 @@ absl::Duration Percentile(std::vector<absl::Duration>& latencies, double share) 
   return latencies[rank];
 }
 
-class Workload {
+class ChatWorkload {
  public:
-  Workload(CacheClient& client, const ChatWorkloadOptions& options)
+  ChatWorkload(CacheClient& client, const ChatWorkloadOptions& options)
       : client_(client), options_(options), limit_(options.concurrency) {
     const std::vector<TokenId> system =
         RandomTokens(options.seed, kVocabSize).Take(options.system_tokens);
@@ -376,7 +376,7 @@ absl::StatusOr<ChatWorkloadReport> RunChatWorkload(CacheClient& client,
                                                    const ChatWorkloadOptions& options,
                                                    const BatchCallback& on_batch) {
   if (absl::Status status = CheckOptions(options, client.info()); !status.ok()) return status;
-  return Workload(client, options).Run(on_batch);
+  return ChatWorkload(client, options).Run(on_batch);
 }
 
 }  // namespace pagoda

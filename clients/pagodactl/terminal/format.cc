@@ -28,6 +28,8 @@ std::string FormatCached(uint64_t count, const std::string& noun) {
   return absl::StrCat(FormatCounted(count, noun), count == 1 ? " is cached" : " are cached");
 }
 
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
 std::string FormatBlocks(uint64_t count) { return FormatCounted(count, "block"); }
 
 std::string FormatParts(const std::vector<std::pair<std::string, uint64_t>>& parts) {

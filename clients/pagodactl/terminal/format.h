@@ -1,4 +1,4 @@
-// Formats numbers for people.
+// Formats numbers and empty texts for people.
 #ifndef PAGODA_CLIENTS_PAGODACTL_TERMINAL_FORMAT_H_
 #define PAGODA_CLIENTS_PAGODACTL_TERMINAL_FORMAT_H_
 
@@ -23,8 +23,9 @@ std::string FormatCached(uint64_t count, const std::string& noun);
 std::string FormatBlocks(uint64_t count);
 // "192 in hbm, 640 in dram": amounts by place. Amounts of 0 are left out.
 std::string FormatParts(const std::vector<std::pair<std::string, uint64_t>>& parts);
-std::string FormatShare(double share);    // 0.3664: "36.64 %"
-std::string FormatBytes(uint64_t bytes);  // "64.0 MiB"
+std::string FormatShare(double share);        // 0.3664: "36.64 %"
+std::string FormatBytes(uint64_t bytes);      // "64.0 MiB"
+std::string OrDash(const std::string& text);  // The text; "-" if it is empty.
 // Parses a size: "80GiB", "512MiB", "64KiB", "2TiB" or "100B". None if the text has another form or
 // the size overflows.
 std::optional<uint64_t> ParseBytes(const std::string& text);
