@@ -1,4 +1,4 @@
-// The commands for the daemon, its caches and what they hold.
+// The commands about the daemon, its caches, sessions and tenants.
 #ifndef PAGODA_CLIENTS_PAGODACTL_ADMIN_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_ADMIN_COMMANDS_H_
 

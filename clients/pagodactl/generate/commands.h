@@ -1,4 +1,4 @@
-// The commands for generations and load.
+// The commands `generate`, `chat`, `workload` and `bench`.
 #ifndef PAGODA_CLIENTS_PAGODACTL_GENERATE_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_GENERATE_COMMANDS_H_
 

@@ -1,4 +1,4 @@
-// The command for sizes.
+// The command `plan`.
 #ifndef PAGODA_CLIENTS_PAGODACTL_PLAN_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_PLAN_COMMANDS_H_
 
@@ -6,7 +6,7 @@
 
 namespace pagoda {
 
-// Adds the command to the parser. The parser puts its action into `chosen`, if it is the given one.
+// Adds the command to the parser. If it is given, the parser puts its action into `chosen`.
 // `globals` and `chosen` must outlive the parser.
 void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 

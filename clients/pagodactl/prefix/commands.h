@@ -1,4 +1,4 @@
-// The commands for prefixes.
+// The commands about a prompt's cached prefix.
 #ifndef PAGODA_CLIENTS_PAGODACTL_PREFIX_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_PREFIX_COMMANDS_H_
 

@@ -1,4 +1,4 @@
-// The commands for routers.
+// The commands `route` and `sink`.
 #ifndef PAGODA_CLIENTS_PAGODACTL_ROUTER_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_ROUTER_COMMANDS_H_
 

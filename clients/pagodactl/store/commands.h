@@ -1,4 +1,4 @@
-// The command for stores.
+// The command `store`.
 #ifndef PAGODA_CLIENTS_PAGODACTL_STORE_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_STORE_COMMANDS_H_
 
@@ -6,7 +6,7 @@
 
 namespace pagoda {
 
-// Adds the command to the parser. The parser puts its action into `chosen`, if it is the given one.
+// Adds the command to the parser. If it is given, the parser puts its action into `chosen`.
 // `globals` and `chosen` must outlive the parser.
 // store, with stats and check.
 void AddStoreCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);

@@ -1,4 +1,4 @@
-// The command for the screen that refreshes itself.
+// The command `top`.
 #ifndef PAGODA_CLIENTS_PAGODACTL_TOP_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_TOP_COMMANDS_H_
 
@@ -6,7 +6,7 @@
 
 namespace pagoda {
 
-// Adds the command to the parser. The parser puts its action into `chosen`, if it is the given one.
+// Adds the command to the parser. If it is given, the parser puts its action into `chosen`.
 // `globals` and `chosen` must outlive the parser.
 void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 

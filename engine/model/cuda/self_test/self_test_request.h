@@ -1,4 +1,4 @@
-// What a self-test is asked for, and who hears of it.
+// The request of a self-test, and the function that is told its results.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_SELF_TEST_REQUEST_H_
 #define PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_SELF_TEST_REQUEST_H_
 
