@@ -145,7 +145,7 @@ def test_a_log_that_is_full_does_not_stop_a_daemon(tmp_path):
         check_afterwards(daemon)
         ballast.unlink()
         log_a_line(daemon)
-        assert daemon.log.read_text().endswith("their leases expired\n"), "the daemon logs again when there is space"
+        assert daemon.log.read_text().endswith("no client renewed the lease\n"), "the daemon logs again when there is space"
 
 
 def test_a_log_that_nobody_reads_does_not_stop_a_daemon(tmp_path):
