@@ -75,17 +75,13 @@ absl::Status AdminService::ListCaches(const Identity& caller, const v1::ListCach
 }
 
 // The thread of CacheOpener drops the cache and answers the call.
-grpc::ServerUnaryReactor* AdminService::DropCache(grpc::CallbackServerContext* context,
-                                                  const Identity&,
-                                                  const v1::DropCacheRequest& request,
-                                                  v1::DropCacheResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+void AdminService::DropCache(grpc::ServerUnaryReactor* call, const Identity&,
+                             const v1::DropCacheRequest& request, v1::DropCacheResponse* response) {
   parts_.opener->DropLater(request.name(), request.force(),
                            [=](const absl::StatusOr<uint64_t>& ended) {
                              if (ended.ok()) response->set_ended_sessions(*ended);
-                             reactor->Finish(ToGrpcStatus(ended.status()));
+                             Answer(call, ended.status());
                            });
-  return reactor;
 }
 
 }  // namespace pagoda::server

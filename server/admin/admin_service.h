@@ -34,9 +34,8 @@ class AdminService final : public CheckedService {
   // A tenant sees its own caches and the caches without a tenant.
   absl::Status ListCaches(const Identity& caller, const v1::ListCachesRequest& request,
                           v1::ListCachesResponse* response);
-  grpc::ServerUnaryReactor* DropCache(grpc::CallbackServerContext* context, const Identity& caller,
-                                      const v1::DropCacheRequest& request,
-                                      v1::DropCacheResponse* response);
+  void DropCache(grpc::ServerUnaryReactor* call, const Identity& caller,
+                 const v1::DropCacheRequest& request, v1::DropCacheResponse* response);
 
   // --- Lists (admin_lists.cc) ---
   absl::Status ListSessions(const Identity& caller, const v1::ListSessionsRequest& request,

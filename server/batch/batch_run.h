@@ -82,11 +82,18 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     absl::Status CheckCapacity() const {
       return tenant == kDefaultTenant ? absl::OkStatus() : tenant_queues->CheckCapacity(tenant);
     }
-    // Calls `work`, now or later, through the tenant's queue. `bytes`: the memory that `work` keeps
-    // until then.
+    // Calls `work`, now or later, through the tenant's queue. `bytes`: of the message that `work`
+    // reads; it keeps them until then. A large one is not read on the caller's thread: that is one
+    // of gRPC's few, and calls of others would wait for it.
     template <class Work>
     void InTurn(size_t bytes, Work work) const {
-      tenant == kDefaultTenant ? work() : tenant_queues->Run(tenant, bytes, std::move(work));
+      if (tenant_queues != nullptr && bytes > kLargeRequestBytes) {
+        tenant_queues->RunLater(tenant, bytes, std::move(work));
+      } else if (tenant == kDefaultTenant) {
+        work();
+      } else {
+        tenant_queues->Run(tenant, bytes, std::move(work));
+      }
     }
     // Runs a batch of a message that was read in the tenant's turn: at once, or if the batch is
     // long on a thread of the tenants' queues. There are only a few of gRPC's threads, and calls of

@@ -16,6 +16,11 @@
 
 namespace pagoda::server {
 
+// A request of more bytes is read on a thread of these queues. A decode step of 256 sequences has a
+// few KiB, and a prompt of 7,000 tokens has 21 KiB: to read these takes less time than another
+// thread takes to begin.
+inline constexpr size_t kLargeRequestBytes = size_t{32} << 10;
+
 // Each tenant runs one batch, or one text to tokenise, at a time. Further work of the tenant queues
 // here without a thread, so a tenant with many batches competes for the core's lock once, as every
 // other tenant does. Queued work runs on a few threads of this object, which serve the tenants one

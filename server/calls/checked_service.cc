@@ -24,17 +24,21 @@ void CheckedService::Register(const Method& method, grpc::internal::RpcMethod::R
   AddMethod(served);
 }
 
-absl::StatusOr<Identity> CheckedService::Read(const grpc::CallbackServerContext& context,
-                                              const Method& method, grpc::ByteBuffer* bytes,
-                                              google::protobuf::Message* message) const {
+absl::StatusOr<Identity> CheckedService::Admit(const grpc::CallbackServerContext& context,
+                                               const Method& method,
+                                               const grpc::ByteBuffer& bytes) const {
   absl::StatusOr<Identity> caller = admission_->Admit(context, method);
   if (!caller.ok()) return caller;
-  absl::Status status = admission_->CheckSize(method, bytes->Length());
-  if (status.ok()) status = ParseMessage(*bytes, message);
+  if (absl::Status size = admission_->CheckSize(method, bytes.Length()); !size.ok()) return size;
+  return caller;
+}
+
+absl::Status CheckedService::Read(grpc::ByteBuffer* bytes,
+                                  google::protobuf::Message* message) const {
+  absl::Status status = ParseMessage(*bytes, message);
   if (status.ok() && IsOurs(*message)) status = CheckServed(*message);
   bytes->Clear();
-  if (!status.ok()) return status;
-  return caller;
+  return status;
 }
 
 }  // namespace pagoda::server

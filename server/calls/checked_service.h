@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_CALLS_CHECKED_SERVICE_H_
 #define PAGODA_SERVER_CALLS_CHECKED_SERVICE_H_
 
+#include <cstddef>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,6 +16,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/callers/admission.h"
 #include "server/callers/identity.h"
+#include "server/callers/tenant_queues.h"
 #include "server/calls/reactors.h"
 #include "wire/errors.h"
 
@@ -24,7 +26,7 @@ namespace pagoda::server {
 template <class Request>
 struct Unparsed {
   mutable grpc::ByteBuffer bytes;  // Until the message is parsed.
-  mutable Request message;
+  mutable Request message;  // Of a method that answers with a stream.
 };
 
 // The base of the daemon's services. It registers their methods, not the generated base class, so
@@ -38,37 +40,35 @@ struct Unparsed {
 // Thread-safe after the constructor.
 class CheckedService : public grpc::Service {
  protected:
-  // `admission` outlives the service.
-  explicit CheckedService(const Admission* admission) : admission_(admission) {}
+  // The pointers outlive the service. `queues`: where large requests of unary methods are read,
+  // beside gRPC's threads. Null: on gRPC's threads, for services whose large requests come from
+  // operators alone.
+  explicit CheckedService(const Admission* admission, TenantQueues* queues = nullptr)
+      : admission_(admission), queues_(queues) {}
 
-  // Serve registers a handler. Call it in the constructor, once for each method. Requests and
-  // responses live as long as their calls.
+  // Serve registers a handler. Call it in the constructor, once for each method. Responses live as
+  // long as their calls. So does the request of a method that answers with a stream; that of a
+  // unary method lives until its handler returns.
 
   // Answers a unary call at once. The response counts if the status is OK.
   template <class S, class Request, class Response>
   void Serve(const Method& method,
              absl::Status (S::*handler)(const Identity&, const Request&, Response*)) {
-    Add<Unparsed<Request>, Response>(
-        method, [=, this](grpc::CallbackServerContext* context, const Unparsed<Request>* request,
-                          Response* response) {
-          const absl::StatusOr<Identity> caller = Read(*context, method, *request);
-          if (!caller.ok()) return Answer(context, caller.status());
-          return Answer(context,
-                        (static_cast<S*>(this)->*handler)(*caller, request->message, response));
+    AddUnary<Request, Response>(
+        method, [=, this](grpc::ServerUnaryReactor* call, const Identity& caller,
+                          const Request& request, Response* response) {
+          Answer(call, (static_cast<S*>(this)->*handler)(caller, request, response));
         });
   }
 
-  // Answers a unary call now or later.
+  // Answers a unary call now or later, with Answer.
   template <class S, class Request, class Response>
-  void Serve(const Method& method,
-             grpc::ServerUnaryReactor* (S::*handler)(grpc::CallbackServerContext*, const Identity&,
-                                                     const Request&, Response*)) {
-    Add<Unparsed<Request>, Response>(
-        method, [=, this](grpc::CallbackServerContext* context, const Unparsed<Request>* request,
-                          Response* response) {
-          const absl::StatusOr<Identity> caller = Read(*context, method, *request);
-          if (!caller.ok()) return Answer(context, caller.status());
-          return (static_cast<S*>(this)->*handler)(context, *caller, request->message, response);
+  void Serve(const Method& method, void (S::*handler)(grpc::ServerUnaryReactor* call,
+                                                      const Identity&, const Request&, Response*)) {
+    AddUnary<Request, Response>(
+        method, [=, this](grpc::ServerUnaryReactor* call, const Identity& caller,
+                          const Request& request, Response* response) {
+          (static_cast<S*>(this)->*handler)(call, caller, request, response);
         });
   }
 
@@ -82,10 +82,10 @@ class CheckedService : public grpc::Service {
              new grpc::internal::CallbackServerStreamingHandler<Unparsed<Request>, Response>(
                  [=, this](grpc::CallbackServerContext* context,
                            const Unparsed<Request>* request) -> Reactor* {
-                   const absl::StatusOr<Identity> caller = Read(*context, method, *request);
-                   if (!caller.ok()) {
-                     return new RefusedStream<Reactor>(ToGrpcStatus(caller.status()));
-                   }
+                   const absl::StatusOr<Identity> caller = Admit(*context, method, request->bytes);
+                   absl::Status read = caller.status();
+                   if (read.ok()) read = Read(&request->bytes, &request->message);
+                   if (!read.ok()) return new RefusedStream<Reactor>(ToGrpcStatus(read));
                    return (static_cast<S*>(this)->*handler)(context, *caller, request->message);
                  }));
   }
@@ -126,15 +126,41 @@ class CheckedService : public grpc::Service {
   void Register(const Method& method, grpc::internal::RpcMethod::RpcType type,
                 grpc::internal::MethodHandler* handler);
 
-  template <class Request>
-  absl::StatusOr<Identity> Read(const grpc::CallbackServerContext& context, const Method& method,
-                                const Unparsed<Request>& request) const {
-    return Read(context, method, &request.bytes, &request.message);
+  // `run` answers the call now or later.
+  template <class Request, class Response, class Run>
+  void AddUnary(const Method& method, Run run) {
+    Add<Unparsed<Request>, Response>(
+        method, [=, this](grpc::CallbackServerContext* context, const Unparsed<Request>* request,
+                          Response* response) {
+          grpc::ServerUnaryReactor* const call = context->DefaultReactor();
+          const absl::StatusOr<Identity> caller = Admit(*context, method, request->bytes);
+          const size_t bytes = request->bytes.Length();
+          const auto read_and_run = [=, this] {
+            // A call can go on for long after its handler. The message, which can be several times
+            // as large as its bytes, does not.
+            Request message;
+            absl::Status read = caller.status();
+            if (read.ok()) read = Read(&request->bytes, &message);
+            read.ok() ? run(call, *caller, message, response) : Answer(call, read);
+          };
+          if (!caller.ok() || queues_ == nullptr || bytes <= kLargeRequestBytes) {
+            read_and_run();
+          } else if (absl::Status room = queues_->CheckCapacity(caller->tenant); !room.ok()) {
+            Answer(call, room);
+          } else {
+            queues_->RunLater(caller->tenant, bytes, read_and_run);
+          }
+          return call;
+        });
   }
-  absl::StatusOr<Identity> Read(const grpc::CallbackServerContext& context, const Method& method,
-                                grpc::ByteBuffer* bytes, google::protobuf::Message* message) const;
+  // Rules 1 and 2.
+  absl::StatusOr<Identity> Admit(const grpc::CallbackServerContext& context, const Method& method,
+                                 const grpc::ByteBuffer& bytes) const;
+  // Rules 3 and 4.
+  absl::Status Read(grpc::ByteBuffer* bytes, google::protobuf::Message* message) const;
 
   const Admission* const admission_;
+  TenantQueues* const queues_;
 };
 
 }  // namespace pagoda::server

@@ -14,11 +14,8 @@
 namespace pagoda::server {
 
 // Answers a unary call. If `status` is OK, the response must be filled in already.
-inline grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
-                                        const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+inline void Answer(grpc::ServerUnaryReactor* call, const absl::Status& status) {
+  call->Finish(ToGrpcStatus(status));
 }
 
 // Answers a unary call that no interceptor sees, and tells UntakenAnswers of it. Deletes itself.

@@ -19,11 +19,9 @@ namespace {
 // A pair keeps a buffer up to this size between its batches.
 constexpr size_t kKeptBufferBytes = size_t{16} << 10;
 
-// Above either, a batch does not run on the poller's thread. A decode step of 256 sequences is one
-// operation of a few KiB, and a prompt of 7,000 tokens has 21 KiB: both take less time than another
-// thread takes to begin.
-constexpr size_t kLargeRequestBytes = size_t{32} << 10;
-constexpr int kManyOperations = 256;  // Of operators; see kLongBatch for tenants.
+// A batch of more operations, or of more than kLargeRequestBytes, does not run on the poller's
+// thread. For operators; see kLongBatch for tenants.
+constexpr int kManyOperations = 256;
 
 absl::Status Damaged(const char* what) { return MakeError(Reason::kInvalidArgument, what); }
 

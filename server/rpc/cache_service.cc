@@ -43,7 +43,7 @@ absl::Status SessionDraining() {
 
 CacheService::CacheService(Options options, const CacheDirectory* caches, const ServingState* state,
                            const Admission* admission, RpcMetrics* metrics)
-    : CheckedService(admission),
+    : CheckedService(admission, &tenant_queues_),
       options_(std::move(options)),
       caches_(caches),
       state_(state),
@@ -64,19 +64,16 @@ CacheService::CacheService(Options options, const CacheDirectory* caches, const 
 CacheService::~CacheService() = default;
 
 // Allocating the memory takes time, so another thread opens the cache.
-grpc::ServerUnaryReactor* CacheService::OpenCache(grpc::CallbackServerContext* context,
-                                                  const Identity& caller,
-                                                  const v1::OpenCacheRequest& request,
-                                                  v1::OpenCacheResponse* response) {
+void CacheService::OpenCache(grpc::ServerUnaryReactor* call, const Identity& caller,
+                             const v1::OpenCacheRequest& request, v1::OpenCacheResponse* response) {
   absl::Status status = state_->CheckAcceptsWork();
   if (status.ok() && options_.opener == nullptr) status = NoMemoryForCaches();
-  if (!status.ok()) return Answer(context, status);
+  if (!status.ok()) return Answer(call, status);
   const absl::StatusOr<TenantId> tenant = admission()->SessionTenant(caller, request.tenant());
-  if (!tenant.ok()) return Answer(context, tenant.status());
-  absl::StatusOr<OpenCacheCall> call = OpenCacheFromProto(request);
-  if (!call.ok()) return Answer(context, call.status());
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  options_.opener->OpenLater(*std::move(call), *tenant,
+  if (!tenant.ok()) return Answer(call, tenant.status());
+  absl::StatusOr<OpenCacheCall> wanted = OpenCacheFromProto(request);
+  if (!wanted.ok()) return Answer(call, wanted.status());
+  options_.opener->OpenLater(*std::move(wanted), *tenant,
                              [=](const absl::StatusOr<CacheOpener::Opened>& opened) {
                                if (opened.ok()) {
                                  const SharedManager& manager = *opened->cache->manager;
@@ -84,9 +81,8 @@ grpc::ServerUnaryReactor* CacheService::OpenCache(grpc::CallbackServerContext* c
                                  response->set_created(opened->created);
                                  response->set_epoch(manager.epoch().value());
                                }
-                               reactor->Finish(ToGrpcStatus(opened.status()));
+                               Answer(call, opened.status());
                              });
-  return reactor;
 }
 
 absl::Status CacheService::OpenSession(const Identity& caller,

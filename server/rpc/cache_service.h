@@ -52,19 +52,14 @@ class CacheService final : public CheckedService {
   // OK, or why a thread is missing (Thread::Start). It may not be served then.
   const absl::Status& started() const { return tenant_queues_.started(); }
 
-  grpc::ServerUnaryReactor* OpenCache(grpc::CallbackServerContext* context, const Identity& caller,
-                                      const v1::OpenCacheRequest& request,
-                                      v1::OpenCacheResponse* response);
+  void OpenCache(grpc::ServerUnaryReactor* call, const Identity& caller,
+                 const v1::OpenCacheRequest& request, v1::OpenCacheResponse* response);
   absl::Status OpenSession(const Identity& caller, const v1::OpenSessionRequest& request,
                            v1::OpenSessionResponse* response);
-  grpc::ServerUnaryReactor* FetchPrefix(grpc::CallbackServerContext* context,
-                                        const Identity& caller,
-                                        const v1::FetchPrefixRequest& request,
-                                        v1::FetchPrefixResponse* response);
-  grpc::ServerUnaryReactor* ExportPrefix(grpc::CallbackServerContext* context,
-                                         const Identity& caller,
-                                         const v1::ExportPrefixRequest& request,
-                                         v1::ExportPrefixResponse* response);
+  void FetchPrefix(grpc::ServerUnaryReactor* call, const Identity& caller,
+                   const v1::FetchPrefixRequest& request, v1::FetchPrefixResponse* response);
+  void ExportPrefix(grpc::ServerUnaryReactor* call, const Identity& caller,
+                    const v1::ExportPrefixRequest& request, v1::ExportPrefixResponse* response);
   absl::Status CloseSession(const Identity& caller, const v1::CloseSessionRequest& request,
                             v1::CloseSessionResponse* response);
   absl::Status KeepAlive(const Identity& caller, const v1::KeepAliveRequest& request,

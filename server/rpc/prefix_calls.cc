@@ -71,80 +71,74 @@ absl::StatusOr<CachePtr> CacheService::CheckPrefixCall(const Identity& caller,
   return CheckSession(caller, session);
 }
 
-grpc::ServerUnaryReactor* CacheService::FetchPrefix(grpc::CallbackServerContext* context,
-                                                    const Identity& caller,
-                                                    const v1::FetchPrefixRequest& request,
-                                                    v1::FetchPrefixResponse* response) {
+void CacheService::FetchPrefix(grpc::ServerUnaryReactor* call, const Identity& caller,
+                               const v1::FetchPrefixRequest& request,
+                               v1::FetchPrefixResponse* response) {
   const absl::StatusOr<CachePtr> cache = CheckPrefixCall(caller, request.session());
-  if (!cache.ok()) return Answer(context, cache.status());
+  if (!cache.ok()) return Answer(call, cache.status());
   absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(request);
-  if (!prompt.ok()) return Answer(context, prompt.status());
+  if (!prompt.ok()) return Answer(call, prompt.status());
   prompt->tenant = request.tenant();
   absl::StatusOr<std::shared_ptr<FetchSource>> source =
       FindSource(options_.sources, request.source().address());
-  if (!source.ok()) return Answer(context, source.status());
+  if (!source.ok()) return Answer(call, source.status());
   absl::Duration most = kNoLimit;
   if (request.has_deadline_ms()) {
     const absl::StatusOr<absl::Duration> deadline =
         DurationFromMilliseconds("deadline_ms", request.deadline_ms());
-    if (!deadline.ok()) return Answer(context, deadline.status());
+    if (!deadline.ok()) return Answer(call, deadline.status());
     most = std::min(*deadline, kNoLimit);
   }
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   // The call keeps the cache until it is answered.
   (*cache)->exchange->Fetch(
       SessionFromProto(request.session()), *std::move(prompt), most, *std::move(source),
-      [reactor, response, cache = *cache](const absl::StatusOr<CacheExchange::Fetched>& fetched) {
+      [call, response, cache = *cache](const absl::StatusOr<CacheExchange::Fetched>& fetched) {
         if (fetched.ok()) {
           response->set_outcome(FetchOutcomeToProto(fetched->outcome));
           response->set_matched_tokens(fetched->matched_tokens);
           response->set_fetched_tokens(fetched->fetched_tokens);
         }
-        reactor->Finish(ToGrpcStatus(fetched.status()));
+        Answer(call, fetched.status());
       });
-  return reactor;
 }
 
-grpc::ServerUnaryReactor* CacheService::ExportPrefix(grpc::CallbackServerContext* context,
-                                                     const Identity& caller,
-                                                     const v1::ExportPrefixRequest& request,
-                                                     v1::ExportPrefixResponse* response) {
+void CacheService::ExportPrefix(grpc::ServerUnaryReactor* call, const Identity& caller,
+                                const v1::ExportPrefixRequest& request,
+                                v1::ExportPrefixResponse* response) {
   const absl::StatusOr<CachePtr> cache = CheckPrefixCall(caller, request.session());
-  if (!cache.ok()) return Answer(context, cache.status());
+  if (!cache.ok()) return Answer(call, cache.status());
   absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(request);
-  if (!prompt.ok()) return Answer(context, prompt.status());
+  if (!prompt.ok()) return Answer(call, prompt.status());
   const SessionRef session = SessionFromProto(request.session());
   SharedManager& manager = *(*cache)->manager;
   absl::Duration lease = absl::InfiniteDuration();
   if (request.has_lease_ms()) {
     const absl::StatusOr<absl::Duration> given =
         DurationFromMilliseconds("lease_ms", request.lease_ms());
-    if (!given.ok()) return Answer(context, given.status());
+    if (!given.ok()) return Answer(call, given.status());
     lease = *given;
   }
   // Everything is checked before the prefix is pinned: an error would lose the pin.
   absl::StatusOr<StoredPrompt> confined = ConfinedPrompt(manager, session, *prompt);
-  if (!confined.ok()) return Answer(context, confined.status());
+  if (!confined.ok()) return Answer(call, confined.status());
   if (request.to_store() && !(*cache)->exchange->MayPublish(confined->name_space)) {
-    return Answer(context, MakeError(Reason::kPermissionDenied,
-                                     "the daemon's configuration (store.publish.tenants) does not "
-                                     "let this tenant's blocks into the store"));
+    return Answer(call, MakeError(Reason::kPermissionDenied,
+                                  "the daemon's configuration (store.publish.tenants) does not "
+                                  "let this tenant's blocks into the store"));
   }
   const absl::StatusOr<Exported> exported = Pin(manager, session, *prompt, lease);
-  if (!exported.ok()) return Answer(context, exported.status());
+  if (!exported.ok()) return Answer(call, exported.status());
   response->set_exported_tokens(exported->tokens);
   response->set_pin_id(exported->pin.value());
   if (options_.sources != nullptr) {
     response->mutable_source()->set_address(options_.sources->advertised());
   }
-  if (!request.to_store()) return Answer(context, absl::OkStatus());
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (!request.to_store()) return Answer(call, absl::OkStatus());
   (*cache)->exchange->Publish(
-      *std::move(confined), [reactor, response, cache = *cache](const PublishedPrefix& published) {
+      *std::move(confined), [call, response, cache = *cache](const PublishedPrefix& published) {
         response->set_stored_tokens(published.blocks * cache->manager->info().tokens_per_block);
-        reactor->Finish(grpc::Status::OK);
+        Answer(call, absl::OkStatus());
       });
-  return reactor;
 }
 
 }  // namespace pagoda::server

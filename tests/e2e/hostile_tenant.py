@@ -54,9 +54,10 @@ def session_ref(session_id, token=None, high=None):
 
 class Hostile:
     def __init__(self, number, address, token, name, facts):
-        # The attack's own processor time must not take the cores from the daemon and the other
-        # clients.
-        os.nice(10)
+        # An attacker's program runs on another machine. Here it must not take the processors from
+        # the daemon and the other clients: with a lower niceness alone, it would keep a processor
+        # for a whole time slice.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         signal.signal(signal.SIGUSR1, self._stop)
         self.over = False
         self.facts = json.loads(facts)
@@ -132,16 +133,21 @@ def field(number, payload):
     return bytes(encoded) + payload
 
 
-def send_again_and_again(me, make):
-    """One Execute on the wire for each operation of `make`, a few at a time, again and again."""
-    if "execute" not in me.state:
-        me.state["request"] = field(1, me.client.session.SerializeToString()) + field(2, field(1, make()))
-        me.state["execute"] = me.channel.unary_unary("/pagoda.v1.CacheService/Execute")
+def send_again_and_again(me, method, make):
+    """The request that `make` returns behind its session, a few at a time, again and again."""
+    if "send" not in me.state:
+        me.state["request"] = field(1, me.client.session.SerializeToString()) + make()
+        me.state["send"] = me.channel.unary_unary(f"/pagoda.v1.CacheService/{method}")
         me.state["calls"] = []
     calls = me.state["calls"]
     while len(calls) < 3:
-        calls.append(me.state["execute"].future(me.state["request"], timeout=60))
+        calls.append(me.state["send"].future(me.state["request"], timeout=60))
     me.tries(calls.pop(0).result)
+
+
+def execute_again_and_again(me, make):
+    """A batch of the operation that `make` returns."""
+    send_again_and_again(me, "Execute", lambda: field(2, field(1, make())))
 
 
 # --- Memory ---
@@ -429,13 +435,20 @@ def matches_a_message_of_tokens(me):
     """One operation of 14 MiB, with an image. The daemon must not do the expensive part under the
     lock."""
     item = types_pb2.MultimodalItem(digest=b"i" * 32, token_start=0, token_count=1)
-    send_again_and_again(me, lambda: field(8, field(1, bytes(range(1, 101)) * (MESSAGE_TOKENS // 100)) + field(4, item.SerializeToString())))
+    execute_again_and_again(me, lambda: field(8, field(1, bytes(range(1, 101)) * (MESSAGE_TOKENS // 100)) + field(4, item.SerializeToString())))
+
+
+@attack
+def fetches_a_message_of_tokens(me):
+    """A call that is not a batch. The daemon must not read it on one of gRPC's few threads."""
+    tokens = cache_pb2.FetchPrefixRequest.DESCRIPTOR.fields_by_name["tokens"].number
+    send_again_and_again(me, "FetchPrefix", lambda: field(tokens, bytes(range(1, 101)) * (MESSAGE_TOKENS // 200)))
 
 
 @attack
 def retention_ranges_in_one_message(me):
     """One operation with as many retention ranges as a message holds."""
-    send_again_and_again(me, lambda: field(20, cache_pb2.SetRetentionRequest(tokens=[1], retention=[
+    execute_again_and_again(me, lambda: field(20, cache_pb2.SetRetentionRequest(tokens=[1], retention=[
         types_pb2.RetentionRange(token_start=i, token_end=i + 1) for i in range(1_200_000)]).SerializeToString()))
 
 

@@ -27,10 +27,11 @@ QUIET, HOSTILE, OPERATOR = (f"token-of-{name}-0123456789" for name in ("quiet", 
 ROUNDS = pick(short=3, full=30)
 ROUND_SECONDS = 0.2
 # The quiet tenant's p99 beside an attack, divided by its p99 alone. Both are medians of the rounds.
-# Each bound is above the ratios measured on two processors: 1.0 to 2.3 beside an attack, and 4.0 to
-# 7.6 beside messages of 16 MiB. To parse such a message takes a processor for milliseconds. Alone
-# the p99 was 0.4 to 0.6 ms.
-LITTLE_SLOWDOWN, MOST_SLOWDOWN = 3.0, {"matches_a_message_of_tokens": 10.0, "retention_ranges_in_one_message": 10.0}
+# Each bound is above the ratios measured on two processors: 0.8 to 2.7 beside an attack, and 2.3 to
+# 6.4 beside messages of 7 to 16 MiB. gRPC copies such a message on one of the two threads that serve
+# all connections. Alone the p99 was 0.4 to 0.7 ms.
+LITTLE_SLOWDOWN = 3.0
+MOST_SLOWDOWN = dict.fromkeys(("matches_a_message_of_tokens", "fetches_a_message_of_tokens", "retention_ranges_in_one_message"), 7.0)
 # If all processors are taken, a call waits for about one time slice of the kernel. Whether this
 # happens to one call in a hundred is chance.
 SLICE_SECONDS = 0.003
@@ -283,7 +284,7 @@ def test_an_attack_changes_nothing_for_others(tmp_path, name):
         quiet.leave_a_quarantine()
         quiet.check_view()
         quiet.work()
-        watcher, peak = Watcher(quiet.channel), Peak(daemon.process)
+        peak = Peak(daemon.process)
         before = resident_bytes(daemon.process)
         latency = Latency(quiet)
         if name in OUTLASTING:
@@ -294,6 +295,8 @@ def test_an_attack_changes_nothing_for_others(tmp_path, name):
                 latency.measure(hostile, alternating=name not in OUTLASTING)
                 if latency.holds(name):
                     break
+            watcher = Watcher(quiet.channel)  # Its thread would delay the calls that are measured.
+            quiet.work()
             quiet.check_view()
             hostile.send(signal.SIGUSR1)
             told = hostile.ask("tell")
