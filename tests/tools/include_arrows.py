@@ -13,7 +13,8 @@ import sys
 import tree
 
 CORE = {"base", "kernels", "pools", "events", "manager", "engine"}
-# A folder may always include itself. "proto" stands for the headers generated from proto/.
+# A folder may always include itself. "proto" stands for the headers generated from proto/. A
+# sub-folder with a row of its own follows that row alone.
 ALLOWED = {
     "base": set(),
     "kernels": {"base"},
@@ -24,7 +25,9 @@ ALLOWED = {
     "wire": {"base", "pools", "events", "manager", "proto"},
     "server": CORE | {"wire", "proto"},
     "clients": CORE | {"wire", "proto"},
-    "tests": CORE | {"wire", "proto", "server", "clients"},
+    # The engine as a program: a client of the daemon, above everything.
+    "engine/serve": CORE | {"wire", "proto", "server", "clients"},
+    "tests": CORE | {"wire", "proto", "server", "clients", "engine/serve"},
 }
 
 # The rooms of a folder, from bottom to top; "" stands for the folder's own files. A file may
@@ -46,7 +49,7 @@ ROOMS = {
 
 # By the beginning of an include: libraries that only some folders may include. All folders may
 # include any other library.
-EDGE = {"wire", "server", "clients", "tests"}
+EDGE = {"wire", "server", "clients", "engine/serve", "tests"}
 LIBRARIES = {
     "grpc/": EDGE,
     "grpc++/": EDGE,
@@ -77,12 +80,18 @@ INCLUDE = re.compile(r'^\s*(?:/\*.*?\*/\s*)?#\s*(?:include(?:_next)?|import)\s*(
 MAX_FILES = 30
 
 
+def folder_of(path):
+    """The row of ALLOWED for a file; its first folder if there is none."""
+    pair = "/".join(path.parts[:2])
+    return pair if pair in ALLOWED else path.parts[0]
+
+
 def target_of(included):
     """The folder that an include leads to; None for a library or the language's own headers."""
     if included.endswith(".pb.h") and not included.startswith("google/protobuf/"):
         return "proto"
-    first, slash, _ = included.partition("/")
-    return first if slash and first in ALLOWED else None
+    folder = folder_of(pathlib.PurePath(included))
+    return folder if "/" in included and folder in ALLOWED else None
 
 
 def floor_of(hall, path):
@@ -109,7 +118,7 @@ def leads_up(path, included):
 
 def problem_of(root, path, bracket, included):
     """What is wrong with one include of the file at `path`, or None."""
-    folder = path.parts[0]
+    folder = folder_of(path)
     if bracket == '"' and {".", ".."} & set(included.split("/")):
         return "the project's own headers are included by their path from the root"
     target = target_of(included)
@@ -124,7 +133,7 @@ def problem_of(root, path, bracket, included):
     if bracket == '"' and ("/" not in included or (root / path.parent / included).is_file()):
         return "the project's own headers are included by their path from the root"
     for prefix, folders in LIBRARIES.items():
-        if included.startswith(prefix) and folder not in folders:
+        if included.startswith(prefix) and not {folder, path.parts[0]} & folders:
             return f"{prefix} is for {', '.join(sorted(folders))} alone"
     return None
 
@@ -142,7 +151,7 @@ def full_rooms(files):
 def violations(root, files):
     found = full_rooms(files)
     for path in files:
-        folder = path.parts[0]
+        folder = folder_of(path)
         if folder not in ALLOWED:
             found.append(f"{path}: C++ in a folder that has no place in ALLOWED: {folder}/")
             continue

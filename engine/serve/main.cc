@@ -1,6 +1,6 @@
 #include <optional>
 
-#include "clients/pagoda_engine/program.h"
+#include "engine/serve/program.h"
 #include "engine/gpu_self_test.h"
 
 int main(int argc, char** argv) {

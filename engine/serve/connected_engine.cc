@@ -1,4 +1,4 @@
-#include "clients/pagoda_engine/connected_engine.h"
+#include "engine/serve/connected_engine.h"
 
 #include <algorithm>
 #include <utility>

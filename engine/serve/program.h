@@ -1,6 +1,6 @@
 // pagoda-engine: the bundled engine as a separate process. Its KV is in a daemon's cache.
-#ifndef PAGODA_CLIENTS_PAGODA_ENGINE_PROGRAM_H_
-#define PAGODA_CLIENTS_PAGODA_ENGINE_PROGRAM_H_
+#ifndef PAGODA_ENGINE_SERVE_PROGRAM_H_
+#define PAGODA_ENGINE_SERVE_PROGRAM_H_
 
 namespace pagoda {
 
@@ -10,4 +10,4 @@ int RunPagodaEngine(int argc, char** argv);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODA_ENGINE_PROGRAM_H_
+#endif  // PAGODA_ENGINE_SERVE_PROGRAM_H_

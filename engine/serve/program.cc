@@ -1,4 +1,4 @@
-#include "clients/pagoda_engine/program.h"
+#include "engine/serve/program.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -23,10 +23,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/error.h"
-#include "clients/pagoda_engine/connected_engine.h"
-#include "clients/pagoda_engine/line_reader.h"
-#include "clients/pagoda_engine/request_line.h"
-#include "clients/pagoda_engine/workers.h"
+#include "engine/serve/connected_engine.h"
+#include "engine/serve/line_reader.h"
+#include "engine/serve/request_line.h"
+#include "engine/serve/workers.h"
 #include "clients/pagodactl/admin/cache_spec.h"
 #include "clients/pagodactl/command/command.h"
 #include "clients/pagodactl/command/number_check.h"

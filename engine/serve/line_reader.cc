@@ -1,4 +1,4 @@
-#include "clients/pagoda_engine/line_reader.h"
+#include "engine/serve/line_reader.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

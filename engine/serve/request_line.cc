@@ -1,4 +1,4 @@
-#include "clients/pagoda_engine/request_line.h"
+#include "engine/serve/request_line.h"
 
 #include <limits>
 #include <type_traits>

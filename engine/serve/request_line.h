@@ -1,11 +1,11 @@
 // Requests and answers as lines of JSON.
-#ifndef PAGODA_CLIENTS_PAGODA_ENGINE_REQUEST_LINE_H_
-#define PAGODA_CLIENTS_PAGODA_ENGINE_REQUEST_LINE_H_
+#ifndef PAGODA_ENGINE_SERVE_REQUEST_LINE_H_
+#define PAGODA_ENGINE_SERVE_REQUEST_LINE_H_
 
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "clients/pagoda_engine/connected_engine.h"
+#include "engine/serve/connected_engine.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda {
@@ -38,4 +38,4 @@ std::string FinishText(FinishReason reason);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODA_ENGINE_REQUEST_LINE_H_
+#endif  // PAGODA_ENGINE_SERVE_REQUEST_LINE_H_
