@@ -28,8 +28,8 @@ ROUNDS = pick(short=3, full=30)
 ROUND_SECONDS = 0.2
 # The quiet tenant's p99 beside an attack, divided by its p99 alone. Both are medians of the rounds.
 # Each bound is above the ratios measured on two processors: 0.8 to 2.7 beside an attack, and 2.3 to
-# 6.4 beside messages of 7 to 16 MiB. gRPC copies such a message on one of the two threads that serve
-# all connections. Alone the p99 was 0.4 to 0.7 ms.
+# 6.4 beside messages of 7 to 16 MiB. gRPC copies such a message on one of the two threads that
+# serve all connections. Alone the p99 was 0.4 to 0.7 ms.
 LITTLE_SLOWDOWN = 3.0
 MOST_SLOWDOWN = dict.fromkeys(("matches_a_message_of_tokens", "fetches_a_message_of_tokens", "retention_ranges_in_one_message"), 7.0)
 # If all processors are taken, a call waits for about one time slice of the kernel. Whether this
