@@ -92,6 +92,7 @@ class GrpcCacheClient final : public CacheClient {
     request.set_lease_ms(absl::ToInt64Milliseconds(options.lease));
     request.set_model_fingerprint(options.model_fingerprint);
     request.set_cache(options.cache);
+    request.set_tenant(options.tenant);
     v1::OpenSessionResponse response;
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
@@ -108,6 +109,7 @@ class GrpcCacheClient final : public CacheClient {
   }
 
   Transport transport() const { return sender_->transport(); }
+  absl::Status RenewLease(absl::Duration timeout) const { return keep_alive_->Renew(timeout); }
 
   const CacheInfo& info() const override { return info_; }
   const v1::SessionRef& session() const { return session_; }
@@ -265,6 +267,10 @@ absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(
     *fetcher = std::make_unique<PrefixFetcher>(*channel, client->session());
   }
   return client;
+}
+
+absl::Status RenewLease(const CacheClient& client, absl::Duration timeout) {
+  return static_cast<const GrpcCacheClient&>(client).RenewLease(timeout);
 }
 
 Transport TransportOf(const CacheClient& client) {

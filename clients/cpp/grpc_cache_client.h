@@ -38,6 +38,9 @@ struct GrpcCacheClientOptions {
   // The fingerprint of the model whose KV the client reads and writes (see
   // CacheInfo::model_fingerprint). A cache of another model refuses the session. Empty: no check.
   std::string model_fingerprint = {};
+  // The session's tenant. Empty: the tenant of the credentials. Only an operator's credentials can
+  // name another one.
+  std::string tenant = {};
   // The name of the cache in the daemon. Empty: the daemon's only cache.
   std::string cache = {};
   // How long to wait for the answer to one send, if the batch can be sent again.
@@ -89,6 +92,12 @@ absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(
 // How the client's batches reach the daemon now: kGrpc or kRings. REQUIRES: OpenGrpcCacheClient
 // returned the client, and no Execute runs.
 Transport TransportOf(const CacheClient& client);
+
+// Asks the daemon whether it still knows the client's session, and renews the session's lease. Can
+// be called on any thread. Errors: UNKNOWN_SESSION or STALE_SESSION (the session is over);
+// UNAVAILABLE or DEADLINE_EXCEEDED, without a reason, if no answer comes within `timeout`.
+// REQUIRES: OpenGrpcCacheClient returned the client.
+absl::Status RenewLease(const CacheClient& client, absl::Duration timeout);
 
 }  // namespace pagoda
 

@@ -61,22 +61,32 @@ bool KeepAlive::Pause(absl::Duration duration) {
 
 absl::Status KeepAlive::Beat() {
   grpc::ClientContext context;
-  context.set_wait_for_ready(true);
-  context.set_deadline(absl::ToChronoTime(absl::Now() + lease_ / 3));
   {
     absl::MutexLock lock(&mutex_);
     if (stopped_) return absl::OkStatus();
     under_way_ = &context;
   }
-  v1::KeepAliveRequest request;
-  *request.mutable_session() = session_;
-  v1::KeepAliveResponse response;
-  const grpc::Status status = stub_->KeepAlive(&context, request, &response);
+  absl::Status status = Call(context, lease_ / 3);
   {
     absl::MutexLock lock(&mutex_);
     under_way_ = nullptr;
   }
+  return status;
+}
+
+absl::Status KeepAlive::Call(grpc::ClientContext& context, absl::Duration timeout) const {
+  context.set_wait_for_ready(true);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  v1::KeepAliveRequest request;
+  *request.mutable_session() = session_;
+  v1::KeepAliveResponse response;
+  const grpc::Status status = stub_->KeepAlive(&context, request, &response);
   return status.ok() ? absl::OkStatus() : StatusFromGrpc(status);
+}
+
+absl::Status KeepAlive::Renew(absl::Duration timeout) const {
+  grpc::ClientContext context;
+  return Call(context, timeout);
 }
 
 }  // namespace pagoda

@@ -32,6 +32,10 @@ class KeepAlive {
   // OK, or why its thread is missing (Thread::Start): the lease is not renewed then.
   const absl::Status& started() const { return started_; }
 
+  // Renews the lease once more, now. Errors: UNKNOWN_SESSION or STALE_SESSION if the session is
+  // over; UNAVAILABLE or DEADLINE_EXCEEDED if no answer comes within `timeout`.
+  absl::Status Renew(absl::Duration timeout) const;
+
   // Why the session is over: UNKNOWN_SESSION or STALE_SESSION. OK until a keep-alive call learns
   // that the session is over.
   absl::Status session_error() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -41,6 +45,7 @@ class KeepAlive {
   // Returns false when this object is being destroyed.
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Beat() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Call(grpc::ClientContext& context, absl::Duration timeout) const;
 
   const std::unique_ptr<v1::CacheService::Stub> stub_;
   const v1::SessionRef session_;
