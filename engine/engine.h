@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/generate.h"
+#include "engine/generator.h"
 #include "engine/gpu_graphs.h"
 #include "engine/kv_file.h"
 #include "engine/model/backend/gpu_report.h"
@@ -26,13 +27,9 @@
 
 namespace pagoda {
 
-struct EngineStats : SchedulerStats {
-  StepGraphCounts graphs;  // All 0 on a CPU.
-};
-
 // One model. Requests run side by side on the engine's thread (schedule/scheduler.h). Thread-safe.
 // The destructor ends the remaining requests with CANCELLED.
-class Engine {
+class Engine final : public Generator {
  public:
   struct Options {
     std::string model_dir;
@@ -76,7 +73,7 @@ class Engine {
   // pools.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options,
                                                         std::unique_ptr<CacheClient> client);
-  ~Engine();
+  ~Engine() override;
 
   // Queues a request and returns. The engine's thread calls `on_token` for each token and then,
   // once, `on_end`. Both can submit requests, but must not wait for the engine. Whatever the
@@ -88,7 +85,7 @@ class Engine {
   // cache); TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES and SEQUENCE_BYTES_EXHAUSTED (other clients
   // of the tenant hold its quota); CANCELLED (`on_token` or `request.cancelled` asked for it, or
   // the engine ended); the client's own.
-  absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end);
+  absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) override;
 
   // Submits and waits for the end. REQUIRES: the caller is not on the engine's thread.
   absl::StatusOr<GenerateReport> Generate(GenerateRequest request, TokenCallback on_token);
@@ -109,7 +106,7 @@ class Engine {
 
   // Whether the model's files are as they were at Create. Weights are read from them as long as the
   // engine runs. After an error (DATA_LOSS with the file) no request succeeds any more.
-  absl::Status CheckFiles() const;
+  absl::Status CheckFiles() const override;
 
   // Checks a request as Submit does. Errors: INVALID_PROMPT (empty, a token outside the vocabulary,
   // or with its new tokens longer than max_position_embeddings), INVALID_COUNT (max_new_tokens or
@@ -117,12 +114,12 @@ class Engine {
   // the cache can never hold a sequence or all beams), INVALID_SAMPLING, UNKNOWN_ADAPTER,
   // FIELD_NOT_SERVED (a namespace with a lora_id: `adapter` names the adapter), KEYS_AND_TOKENS (a
   // keyed namespace, but the engine's prompts are tokens).
-  absl::Status Check(const GenerateRequest& request) const;
+  absl::Status Check(const GenerateRequest& request) const override;
 
   static constexpr uint32_t kMaxSamples = 128;
   static constexpr uint32_t kMaxDraftTokens = 32;
 
-  const ModelConfig& model() const;
+  const ModelConfig& model() const override;
   // For people, for example "qwen3 ... cpu, 2 threads".
   std::string description() const;
   // The self-test's report on the GPU that the engine computes on; nothing on a CPU.
@@ -130,8 +127,8 @@ class Engine {
   // The value that CacheInfo::model_fingerprint must have.
   const std::string& model_fingerprint() const;
   // The adapters that requests can name, in the order of Options::adapters.
-  absl::Span<const NamedAdapter> adapters() const;
-  EngineStats Stats() const;
+  absl::Span<const NamedAdapter> adapters() const override;
+  EngineStats Stats() const override;
 
  private:
   class State;

@@ -61,6 +61,9 @@ struct GenerateRequest {
   // The tenant that asks. Tenants get equal shares of the engine among requests of one priority.
   // The request's blocks are charged to charged(). Empty: no tenant.
   std::string tenant;
+  // The bearer token with which the caller asked. An engine over a daemon's cache shows it to the
+  // daemon, so that the request runs with the caller's rights. Empty: the caller showed none.
+  std::string token;
   // When the caller received the request; the report's times count from it. Unset: at Submit.
   std::optional<SteadyTime> arrival;
   // The other machine that has the prompt's blocks, as Engine::Options::fetch_prompt understands

@@ -268,7 +268,7 @@ absl::Status Daemon::MakeServices() {
   const ModelText* const text = own == nullptr ? nullptr : own->text();
   engine_service_ = std::make_unique<EngineService>(
       engine, text, ModelName(config_.engine.model_dir), config_.cache.name, &state_,
-      admission_.get(), sources_.get());
+      admission_.get(), std::bind_front(CheckSource, sources_.get()));
   const DaemonParts parts = {.caches = caches_.get(),
                              .opener = opener_.get(),
                              .cache_service = cache_service_.get(),

@@ -29,6 +29,17 @@ absl::string_view ToView(grpc::string_ref text) { return {text.data(), text.size
 
 }  // namespace
 
+absl::string_view BearerToken(absl::string_view authorization) {
+  if (!absl::StartsWithIgnoreCase(authorization, kBearer)) return {};
+  return authorization.substr(kBearer.size());
+}
+
+std::string BearerToken(const grpc::ServerContextBase& context) {
+  const auto shown = context.client_metadata().find(kAuthorization);
+  if (shown == context.client_metadata().end()) return {};
+  return std::string(BearerToken(ToView(shown->second)));
+}
+
 absl::StatusOr<std::unique_ptr<Authenticator>> Authenticator::Create(const Config& config) {
   auto authenticator = absl::WrapUnique(
       new Authenticator(config.server.insecure ? Exposure::kWarned : Exposure::kRefused));
@@ -92,12 +103,10 @@ absl::StatusOr<Identity> Authenticator::Identify(const grpc::ServerContextBase& 
 absl::StatusOr<Identity> Authenticator::Identify(const ShownCredentials& shown) const {
   if (!asks_) return Identity{};
   if (shown.authorization.has_value()) {
-    absl::string_view token = *shown.authorization;
-    if (!absl::StartsWithIgnoreCase(token, kBearer)) {
+    if (!absl::StartsWithIgnoreCase(*shown.authorization, kBearer)) {
       return Unknown("authorization is not 'Bearer TOKEN'");
     }
-    token.remove_prefix(kBearer.size());
-    const TokenDigest digest = DigestOf(token);
+    const TokenDigest digest = DigestOf(BearerToken(*shown.authorization));
     absl::ReaderMutexLock lock(&mutex_);
     const auto known = tokens_.find(digest);
     if (known == tokens_.end()) return Unknown("the token is not known");

@@ -28,6 +28,11 @@ struct ShownCredentials {
   std::vector<absl::string_view> names;
 };
 
+// The token in "Bearer TOKEN". Empty if the text has another form.
+absl::string_view BearerToken(absl::string_view authorization);
+// The token that a call shows. Empty if it shows none.
+std::string BearerToken(const grpc::ServerContextBase& context);
+
 // The error that ends an open call when its token has been revoked: UNAUTHENTICATED.
 absl::Status RevokedError();
 

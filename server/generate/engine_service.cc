@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 #include "manager/accounts/tenants.h"
 #include "server/calls/reactors.h"
 #include "server/generate/generate_prompt.h"
@@ -12,16 +13,17 @@
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
-EngineService::EngineService(Engine* engine, const ModelText* text, std::string model_name,
+EngineService::EngineService(Generator* engine, const ModelText* text, std::string model_name,
                              std::string cache_name, const ServingState* state,
-                             const Admission* admission, Sources* sources)
+                             const Admission* admission,
+                             std::function<absl::Status(const std::string&)> check_source)
     : CheckedService(admission),
       engine_(engine),
       text_(text),
       model_name_(std::move(model_name)),
       cache_name_(std::move(cache_name)),
       state_(state),
-      sources_(sources) {
+      check_source_(std::move(check_source)) {
   Serve(MethodNamed("/pagoda.v1.EngineService/Generate"), &EngineService::Generate);
 }
 EngineService::~EngineService() = default;
@@ -29,7 +31,7 @@ EngineService::~EngineService() = default;
 grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     grpc::CallbackServerContext* context, const Identity& identity,
     const v1::GenerateRequest& request) {
-  absl::StatusOr<Caller> caller = CheckRequest(identity, request);
+  absl::StatusOr<Caller> caller = CheckRequest(identity, request, BearerToken(*context));
   if (!caller.ok()) {
     return new RefusedStream<grpc::ServerWriteReactor<v1::GenerateResponse>>(
         ToGrpcStatus(caller.status()));
@@ -76,11 +78,11 @@ void EngineService::Submit(const v1::GenerateRequest& request, Caller caller,
   if (!grammar.ok()) return stream->Refuse(grammar.status());
   prompt->grammar = *std::move(grammar);
   stream->Submit(engine_, request, *std::move(prompt), std::move(caller.name_space),
-                 std::move(caller.tenant));
+                 std::move(caller.tenant), std::move(caller.token));
 }
 
 absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
-    const Identity& identity, const v1::GenerateRequest& request) const {
+    const Identity& identity, const v1::GenerateRequest& request, std::string token) const {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
   if (engine_ == nullptr) {
     return MakeError(Reason::kNoEngine,
@@ -95,13 +97,13 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
   if (absl::Status status = CheckPriority(tenants, identity, request.priority()); !status.ok()) {
     return status;
   }
-  if (absl::Status status = CheckSource(sources_, request.source().address()); !status.ok()) {
+  if (absl::Status status = check_source_(request.source().address()); !status.ok()) {
     return status;
   }
   absl::StatusOr<NamespaceKey> name_space =
       tenants.Confine(identity.tenant, NamespaceFromProto(request.namespace_()));
   if (!name_space.ok()) return name_space.status();
-  return Caller{*std::move(name_space), tenants[identity.tenant].name, identity};
+  return Caller{*std::move(name_space), tenants[identity.tenant].name, identity, std::move(token)};
 }
 
 EngineStats EngineService::Stats() const { return engine_->Stats(); }

@@ -1,17 +1,17 @@
 #ifndef PAGODA_SERVER_GENERATE_ENGINE_SERVICE_H_
 #define PAGODA_SERVER_GENERATE_ENGINE_SERVICE_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/generator.h"
 #include "manager/accounts/tenants.h"
 #include "pagoda/v1/engine.pb.h"
 #include "server/callers/admission.h"
 #include "server/calls/checked_service.h"
 #include "server/generate/generate_stream.h"
 #include "server/generate/prompt_queues.h"
-#include "server/store/sources.h"
 #include "server/supervision/serving_state.h"
 
 namespace pagoda::server {
@@ -21,18 +21,18 @@ namespace pagoda::server {
 class EngineService final : public CheckedService {
  public:
   // In a daemon without a model, `engine` and `text` are null and `model_name` is empty.
-  // `cache_name`: the cache that the engine uses. `sources`: null if nothing is fetched from other
-  // daemons. The pointers outlive the service.
-  EngineService(Engine* engine, const ModelText* text, std::string model_name,
+  // `cache_name`: the cache that the engine uses. `check_source`: whether prompts may be fetched
+  // from this other daemon. The pointers outlive the service.
+  EngineService(Generator* engine, const ModelText* text, std::string model_name,
                 std::string cache_name, const ServingState* state, const Admission* admission,
-                Sources* sources = nullptr);
+                std::function<absl::Status(const std::string& address)> check_source);
   ~EngineService() override;
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
                                                            const Identity& identity,
                                                            const v1::GenerateRequest& request);
 
-  const Engine* engine() const { return engine_; }
+  const Generator* engine() const { return engine_; }
   const std::string& model_name() const { return model_name_; }
   // The OpenAI API uses them, too.
   PromptQueues& prompt_queues() { return prompt_queues_; }
@@ -44,17 +44,18 @@ class EngineService final : public CheckedService {
     NamespaceKey name_space;  // The namespace of the prompt.
     std::string tenant;
     Identity identity;
+    std::string token;  // The one that it showed, if it showed one.
   };
   void Submit(const v1::GenerateRequest& request, Caller caller, GenerateStream* stream) const;
-  absl::StatusOr<Caller> CheckRequest(const Identity& identity,
-                                      const v1::GenerateRequest& request) const;
+  absl::StatusOr<Caller> CheckRequest(const Identity& identity, const v1::GenerateRequest& request,
+                                      std::string token) const;
 
-  Engine* const engine_;
+  Generator* const engine_;
   const ModelText* const text_;
   const std::string model_name_;
   const std::string cache_name_;
   const ServingState* const state_;
-  Sources* const sources_;
+  const std::function<absl::Status(const std::string& address)> check_source_;
   PromptQueues prompt_queues_;  // Last: its threads use the other members.
 };
 

@@ -85,13 +85,15 @@ GenerateStream* GenerateStream::Open(const v1::GenerateRequest& request, ReuseNu
   return stream.get();
 }
 
-void GenerateStream::Submit(Engine* engine, const v1::GenerateRequest& request,
-                            GeneratePrompt prompt, NamespaceKey name_space, std::string tenant) {
+void GenerateStream::Submit(Generator* engine, const v1::GenerateRequest& request,
+                            GeneratePrompt prompt, NamespaceKey name_space, std::string tenant,
+                            std::string bearer) {
   // The call keeps this object until it has ended.
   const std::shared_ptr<GenerateStream> stream = self_;
   if (prompt.tokenizer != nullptr) decoder_ = std::make_unique<StreamDecoder>(prompt.tokenizer);
   GenerateRequest wanted =
       RequestFromProto(request, std::move(prompt), std::move(name_space), std::move(tenant));
+  wanted.token = std::move(bearer);
   wanted.arrival = arrival_;
   // The callbacks keep the stream alive as long as the engine keeps them.
   wanted.cancelled = [stream] { return stream->Cancelled(); };

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "engine/engine.h"
+#include "engine/generator.h"
 #include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/engine.pb.h"
 #include "server/callers/identity.h"
@@ -30,10 +30,11 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
   // Cancelled calls it. The objects that it refers to outlive the call.
   static GenerateStream* Open(const v1::GenerateRequest& request, ReuseNumbers reuse,
                               std::function<absl::Status()> check_caller);
-  // Submits the tenant's request with its prompt in `name_space`. The engine and the prompt's
-  // tokenizer outlive the call. If the engine refuses the request, the call ends with its error.
-  void Submit(Engine* engine, const v1::GenerateRequest& request, GeneratePrompt prompt,
-              NamespaceKey name_space, std::string tenant);
+  // Submits the tenant's request with its prompt in `name_space`. `bearer`: see
+  // GenerateRequest::token. The engine and the prompt's tokenizer outlive the call. If the engine
+  // refuses the request, the call ends with its error.
+  void Submit(Generator* engine, const v1::GenerateRequest& request, GeneratePrompt prompt,
+              NamespaceKey name_space, std::string tenant, std::string bearer);
   void Refuse(const absl::Status& status) { End(status); }
 
   // Whether the client has left, its deadline has passed, or its token has been revoked. The engine

@@ -43,6 +43,7 @@ HttpResponse Readiness(const DaemonHealth& health) {
   }
   // The log has the file's path.
   if (!health.engine.ok()) return unready("a file of the engine's model has changed");
+  if (!health.has_cache) return unready("the engine has no session with its daemon");
   return {.status = kOk, .body = "ok\n"};
 }
 

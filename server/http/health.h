@@ -24,11 +24,12 @@ struct DaemonHealth {
   absl::Duration core_waiting = absl::ZeroDuration();
   ListenerWatch::Silence silence = {};
   absl::Status engine = absl::OkStatus();  // See Engine::CheckFiles.
+  bool has_cache = true;  // Of an engine's program: whether it has a session with its daemon.
 };
 
 // 200 if the daemon serves, is alive and accepts connections. 503 while it starts or drains, if a
-// listener has been silent for more than ten seconds, or if the engine cannot serve any more, so
-// that new work goes elsewhere.
+// listener has been silent for more than ten seconds, or if the engine cannot serve, so that new
+// work goes elsewhere.
 HttpResponse Readiness(const DaemonHealth& health);
 
 // The routes /livez, /readyz and /healthz, which equals /readyz. `health` returns at once.

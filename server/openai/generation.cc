@@ -4,7 +4,7 @@
 
 namespace pagoda::server {
 
-absl::Status Generation::Submit(Engine& engine, GenerateRequest request) {
+absl::Status Generation::Submit(Generator& engine, GenerateRequest request) {
   auto texts = std::make_shared<std::vector<ChoiceText>>();  // Used by this request's callbacks.
   for (uint32_t i = 0; i < request.num_samples; ++i) {
     texts->emplace_back(tokenizer_, ChoiceText::Options{.choice = choices_++,

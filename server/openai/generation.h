@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "engine/engine.h"
+#include "engine/generator.h"
 #include "server/openai/choice_text.h"
 
 namespace pagoda::server {
@@ -25,7 +25,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       : tokenizer_(tokenizer), logprobs_(logprobs), stop_(std::move(stop)) {}
 
   // Submits one more request. Its samples are the next choices. Errors: those of Engine::Submit.
-  absl::Status Submit(Engine& engine, GenerateRequest request);
+  absl::Status Submit(Generator& engine, GenerateRequest request);
 
   struct Round {
     std::vector<ChoicePiece> pieces;

@@ -35,7 +35,7 @@ constexpr absl::Duration kCutTime = absl::Milliseconds(500);
 constexpr uint32_t kDefaultChatTokens = 1024;
 
 // If the prompt fills the context, returns 1: Engine::Check then refuses it with the numbers.
-uint32_t DefaultTokens(const Engine& engine, size_t prompt_tokens) {
+uint32_t DefaultTokens(const Generator& engine, size_t prompt_tokens) {
   const size_t context = engine.model().max_position_embeddings;
   const size_t left = context - std::min(context, prompt_tokens);
   return static_cast<uint32_t>(std::clamp<size_t>(left, 1, kDefaultChatTokens));
@@ -83,9 +83,9 @@ void Append(const ChoicePiece& piece, ChoicePiece& whole) {
 
 }  // namespace
 
-OpenAiApi::OpenAiApi(Options options, Engine* engine, std::string model_name, const ModelText* text,
-                     const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
-                     PromptQueues* prompt_queues)
+OpenAiApi::OpenAiApi(Options options, Generator* engine, std::string model_name,
+                     const ModelText* text, const ServingState* state, const HttpFence* fence,
+                     const TenantTable* tenants, PromptQueues* prompt_queues)
     : options_(options),
       engine_(engine),
       model_name_(std::move(model_name)),
@@ -213,10 +213,11 @@ void OpenAiApi::Refuse(const HttpResponse& response, HttpExchange& exchange) {
 
 class OpenAiApi::Post final : public HttpPost {
  public:
-  Post(OpenAiApi* api, Kind kind, Identity caller, std::unique_ptr<Place> place)
+  Post(OpenAiApi* api, Kind kind, Identity caller, std::string token, std::unique_ptr<Place> place)
       : api_(api),
         kind_(kind),
         caller_(std::move(caller)),
+        token_(std::move(token)),
         place_(std::move(place)),
         memory_(std::in_place, &api->memory_, caller_.tenant) {}
   ~Post() override {
@@ -228,7 +229,7 @@ class OpenAiApi::Post final : public HttpPost {
   void Run(absl::StatusOr<std::string> body, HttpExchange& exchange) override {
     const std::unique_ptr<Place> place = std::move(place_);
     absl::StatusOr<Asked> asked =
-        body.ok() ? api_->Read(kind_, caller_, *std::move(body), *memory_, exchange)
+        body.ok() ? api_->Read(kind_, caller_, token_, *std::move(body), *memory_, exchange)
                   : body.status();
     memory_.reset();
     if (!asked.ok()) return api_->Refuse(ApiErrorResponse(asked.status()), exchange);
@@ -239,6 +240,7 @@ class OpenAiApi::Post final : public HttpPost {
   OpenAiApi* const api_;
   const Kind kind_;
   const Identity caller_;
+  const std::string token_;
   std::unique_ptr<Place> place_;  // Null once it runs.
   std::optional<BodyMemory::Share> memory_;
 };
@@ -256,7 +258,9 @@ HttpServer::Admission OpenAiApi::Admit(Kind kind, const HttpRequest& request) {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
     return refuse(ApiErrorResponse(status));
   }
-  return std::make_unique<Post>(this, kind, *caller, *std::move(place));
+  return std::make_unique<Post>(this, kind, *caller,
+                                std::string(BearerToken(request.authorization.value_or(""))),
+                                *std::move(place));
 }
 
 absl::StatusOr<OpenAiApi::Prepared> OpenAiApi::PrepareQueued(const ApiRequest& request,
@@ -316,7 +320,8 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiApi::PromptsOf(
 }
 
 absl::StatusOr<GenerateRequest> OpenAiApi::ToEngine(const ApiRequest& request,
-                                                    const Identity& caller) const {
+                                                    const Identity& caller,
+                                                    const std::string& token) const {
   if (absl::Status status = CheckPriority(*tenants_, caller, request.priority); !status.ok()) {
     return status;
   }
@@ -328,7 +333,8 @@ absl::StatusOr<GenerateRequest> OpenAiApi::ToEngine(const ApiRequest& request,
                          .length_penalty = request.length_penalty,
                          .early_stopping = request.early_stopping,
                          .priority = request.priority,
-                         .tenant = (*tenants_)[caller.tenant].name};
+                         .tenant = (*tenants_)[caller.tenant].name,
+                         .token = token};
   absl::StatusOr<NamespaceKey> name_space =
       tenants_->Confine(caller.tenant, {.cache_salt = request.cache_salt});
   if (!name_space.ok()) return name_space.status();
@@ -384,7 +390,8 @@ absl::StatusOr<ApiRequest> OpenAiApi::Parse(Kind kind, const Identity& caller,
 }
 
 absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& caller,
-                                                 std::string body, BodyMemory::Share& memory,
+                                                 const std::string& token, std::string body,
+                                                 BodyMemory::Share& memory,
                                                  HttpExchange& exchange) {
   const SteadyTime arrival = SteadyNow();
   absl::StatusOr<ApiRequest> request = Parse(kind, caller, body, memory, exchange);
@@ -397,7 +404,7 @@ absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& call
   }
   if (!Serves(request->model)) return UnknownModel(request->model, model_name_);
   if (!request->stop.empty() && !text_->tokenizer.ok()) return text_->tokenizer.status();
-  const absl::StatusOr<GenerateRequest> wanted = ToEngine(*request, caller);
+  const absl::StatusOr<GenerateRequest> wanted = ToEngine(*request, caller, token);
   if (!wanted.ok()) return wanted.status();
   absl::StatusOr<Prepared> prepared = PrepareQueued(*request, caller, body_bytes);
   if (!prepared.ok()) return prepared.status();

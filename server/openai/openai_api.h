@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "engine/engine.h"
+#include "engine/generator.h"
 #include "engine/text/model_text.h"
 #include "manager/accounts/tenants.h"
 #include "server/callers/stream_slots.h"
@@ -54,7 +54,7 @@ class OpenAiApi {
   };
   // `engine` is null, and `model_name` empty, in a daemon without a model. All arguments must
   // outlive this object, and `text` must outlive the engine.
-  OpenAiApi(Options options, Engine* engine, std::string model_name, const ModelText* text,
+  OpenAiApi(Options options, Generator* engine, std::string model_name, const ModelText* text,
             const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
             PromptQueues* prompt_queues);
 
@@ -118,8 +118,9 @@ class OpenAiApi {
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether a request can ask for it: the model itself, or one of its adapters.
   bool Serves(const std::string& model) const;
-  absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller, std::string body,
-                             BodyMemory::Share& memory, HttpExchange& exchange);
+  absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller,
+                             const std::string& token, std::string body, BodyMemory::Share& memory,
+                             HttpExchange& exchange);
   absl::StatusOr<ApiRequest> Parse(ApiRequest::Kind kind, const Identity& caller,
                                    const std::string& body, BodyMemory::Share& memory,
                                    HttpExchange& exchange) const;
@@ -133,7 +134,9 @@ class OpenAiApi {
                                          size_t bytes) const;
   absl::StatusOr<Prepared> Prepare(const ApiRequest& request) const;
   absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsOf(const ApiRequest& request) const;
-  absl::StatusOr<GenerateRequest> ToEngine(const ApiRequest& request, const Identity& caller) const;
+  // `token`: the one that the caller showed.
+  absl::StatusOr<GenerateRequest> ToEngine(const ApiRequest& request, const Identity& caller,
+                                           const std::string& token) const;
 
   void Refuse(const HttpResponse& response, HttpExchange& exchange) ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(uint64_t Counts::*outcome) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -149,7 +152,7 @@ class OpenAiApi {
   ApiAnswer NewAnswer(const Asked& asked) const;
 
   const Options options_;
-  Engine* const engine_;
+  Generator* const engine_;
   const std::string model_name_;
   const ModelText* const text_;
   const ServingState* const state_;
