@@ -14,9 +14,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "clients/cpp/grpc_cache_client.h"
-#include "clients/cpp/prefix_fetcher.h"
 #include "engine/engine.h"
+#include "engine/generator.h"
+#include "engine/serve/tenant_sessions.h"
 #include "wire/caches.h"
 
 namespace pagoda {
@@ -29,8 +31,8 @@ struct Generated {
 // The bundled engine over a daemon's cache. If the daemon goes away, the engine reconnects: it
 // opens another session and keeps its weights. A request that was under way then runs again from
 // the beginning. Blocks that the daemon has kept are reused. The tokens are the same, because
-// sampling depends only on the request. Thread-compatible; exceptions are noted.
-class ConnectedEngine {
+// sampling depends only on the request, so the caller gets each token once. Thread-safe.
+class ConnectedEngine final : public Generator {
  public:
   struct Options {
     GrpcCacheClientOptions client;  // Without on_session_over.
@@ -46,18 +48,33 @@ class ConnectedEngine {
     Engine::Options engine;
     KvMode kv = KvMode::kPaged;  // kBasic: without a daemon; the client's options are ignored.
     absl::Duration reconnect = absl::Seconds(60);  // How long to look for a daemon that went away.
-    // Receives messages for people about the connection, on the caller's thread.
+    // Receives messages for people about the connection, on any thread.
     std::function<void(const std::string&)> say;
-    // Called on any thread when session_over() becomes true, so that a caller that waits for
-    // requests can reconnect. Must not use the engine.
-    std::function<void()> on_session_over;
+    // Called on any thread when no daemon was found within `reconnect`, or another error ends the
+    // search. Later requests look again. Must not use the engine.
+    std::function<void(const absl::Status&)> on_lost;
   };
 
   // Errors: those of OpenGrpcCacheClient and of Engine::Create. INVALID_ARGUMENT if the daemon's
   // cache is for another model; the message names both models.
   static absl::StatusOr<std::unique_ptr<ConnectedEngine>> Create(Options options);
+  // Ends the remaining requests with CANCELLED.
+  ~ConnectedEngine() override;
 
-  // Errors: those of Engine::Generate; CANCELLED after Interrupt; those of Reconnect.
+  // As Engine::Submit. A request of a tenant runs in a session that is opened with the request's
+  // token (TenantSessions). If the daemon goes away, the request runs again. Errors, besides those
+  // of Engine::Submit: those of TenantSessions::Get. Errors through `on_end`: UNAVAILABLE if no
+  // daemon is found; CANCELLED after Interrupt.
+  absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) override;
+  absl::Status Check(const GenerateRequest& request) const override {
+    return engine_->Check(request);
+  }
+  absl::Status CheckFiles() const override { return engine_->CheckFiles(); }
+  const ModelConfig& model() const override { return engine_->model(); }
+  absl::Span<const NamedAdapter> adapters() const override { return engine_->adapters(); }
+  EngineStats Stats() const override { return engine_->Stats(); }
+
+  // Submits and waits for the end. Errors: those of Submit.
   absl::StatusOr<Generated> Generate(GenerateRequest request);
 
   // See Engine::SaveKv and Engine::LoadKv.
@@ -69,49 +86,78 @@ class ConnectedEngine {
     return engine_->LoadKv(name_space, path);
   }
 
-  // Whether a keep-alive call learned that the session is over. Thread-safe.
-  bool session_over() const;
+  // The name of the daemon's cache.
+  std::string cache_name() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the engine has a session with a daemon, as far as it knows.
+  bool connected() const;
+  // Asks the daemon whether it still knows the session; connected() says so afterwards. Waits for
+  // the answer for `timeout`.
+  void Probe(absl::Duration timeout);
 
-  // Opens another session. Retries with growing pauses for up to `options.reconnect`. `why` is the
-  // error that ended the old session. Errors: UNAVAILABLE, without a reason, if no daemon opened a
-  // session; CANCELLED. An error that a retry cannot repair, such as INVALID_ARGUMENT, is returned
-  // at once.
-  absl::Status Reconnect(const absl::Status& why);
-
-  // Ends all running and later requests with CANCELLED. Thread-safe.
+  // Ends all running and later requests with CANCELLED.
   void Interrupt();
 
-  const ModelConfig& model() const { return engine_->model(); }
   std::string description() const { return engine_->description(); }
   // See Engine::gpu_report.
   const std::optional<GpuSelfTestReport>& gpu_report() const { return engine_->gpu_report(); }
 
  private:
+  // A request, from Submit to its end. The engine's callbacks share it.
+  struct Run;
+  using RunPtr = std::shared_ptr<Run>;
+
   explicit ConnectedEngine(Options options) : options_(std::move(options)) {}
 
-  // Reconnects unless another request has already done so: `session` is the caller's last session.
+  // Hands the request to the engine, in its tenant's session.
+  absl::Status Start(const RunPtr& run);
+  // The engine has ended the run: the request ends too, or waits for the reconnecting thread.
+  void End(const RunPtr& run, absl::StatusOr<GenerateReport> report);
+
+  // The reconnecting thread: it opens a new session when the old one is over, and runs the requests
+  // again that were under way.
+  void Reconnect();
+  // The session `over` is over: the reconnecting thread opens another one.
+  void LookAgain(int over) ABSL_LOCKS_EXCLUDED(mutex_);
+  void RunAgain(const RunPtr& run);
+  // After the request's session was lost: makes sure that the daemon can open another one.
+  absl::Status Repair(const RunPtr& run);
+  // Finds or opens the session of the request's tenant.
+  absl::Status FindSession(const RunPtr& run);
+  // Unless another session has been opened meanwhile: `session` is the caller's last one. Retries
+  // with growing pauses for up to `options.reconnect`. `why` is the error that ended the old
+  // session. Errors: UNAVAILABLE, without a reason, if no daemon opened a session; CANCELLED. An
+  // error that a retry cannot repair, such as INVALID_ARGUMENT, is returned at once.
   absl::Status ReconnectFrom(int session, const absl::Status& why);
-  absl::StatusOr<std::unique_ptr<CacheClient>> OpenSession(absl::Duration timeout);
+  absl::StatusOr<std::unique_ptr<CacheClient>> OpenClient(absl::Duration timeout);
+  absl::StatusOr<TenantSessions::Session> OpenOwn(absl::Duration timeout);
+  absl::StatusOr<TenantSessions::Session> OpenFor(const std::string& tenant,
+                                                  const std::string& token) const;
   absl::StatusOr<std::unique_ptr<CacheClient>> OpenBasicCache() const;
   // Opens the cache of `options.brings`, or finds it.
   absl::Status BringCache(absl::Duration timeout) const;
   absl::Status OpenAndAttach(absl::Duration timeout);
   // As Engine::Options::fetch_prompt.
   void FetchPrompt(const GenerateRequest& request, std::function<void(uint32_t)> done)
-      ABSL_LOCKS_EXCLUDED(fetcher_mutex_);
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<TenantSessions> sessions() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
   absl::Notification interrupted_;
-  absl::Mutex reconnecting_;  // Held while a new session is being opened.
   // Sessions are numbered from 1. `over_` is the last one that a keep-alive call found to be over.
   std::atomic<int> session_ = 0;
   std::atomic<int> over_ = 0;
-  absl::Mutex fetcher_mutex_;
-  // Of the last session; shared with the calls of FetchPrompt.
-  std::shared_ptr<PrefixFetcher> fetcher_ ABSL_GUARDED_BY(fetcher_mutex_);
+  std::atomic<bool> answers_ = true;  // Whether the daemon answered the last Probe.
+  mutable absl::Mutex mutex_;
+  // Of the last session; null with KvMode::kBasic.
+  std::shared_ptr<TenantSessions> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RunPtr> again_ ABSL_GUARDED_BY(mutex_);  // For the reconnecting thread.
+  std::vector<TenantSessions::SessionPtr> unused_ ABSL_GUARDED_BY(mutex_);  // Likewise.
+  bool look_ ABSL_GUARDED_BY(mutex_) = false;  // Likewise: the own session is over.
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Whether the daemon may have a store: until it answers that it has none.
   std::atomic<bool> may_have_store_ = true;
-  std::unique_ptr<Engine> engine_;  // Last: its client uses the others.
+  std::unique_ptr<Engine> engine_;  // Its client uses the others.
+  Thread reconnecting_;             // Last: it uses the others.
 };
 
 }  // namespace pagoda

@@ -1,11 +1,14 @@
 #include <optional>
 
-#include "engine/serve/program.h"
 #include "engine/gpu_self_test.h"
+#include "engine/serve/program.h"
+#include "engine/structured/grammar_process.h"
 
 int main(int argc, char** argv) {
-  if (const std::optional<int> tested = pagoda::GpuSelfTestMain(argc, argv); tested.has_value()) {
-    return *tested;
+  for (const auto& process_main : {pagoda::GpuSelfTestMain, pagoda::GrammarProcessMain}) {
+    if (const std::optional<int> status = process_main(argc, argv); status.has_value()) {
+      return *status;
+    }
   }
   return pagoda::RunPagodaEngine(argc, argv);
 }

@@ -21,12 +21,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/error.h"
-#include "engine/serve/connected_engine.h"
-#include "engine/serve/line_reader.h"
-#include "engine/serve/request_line.h"
-#include "engine/serve/workers.h"
 #include "clients/pagodactl/admin/cache_spec.h"
 #include "clients/pagodactl/command/command.h"
 #include "clients/pagodactl/command/number_check.h"
@@ -34,6 +31,12 @@
 #include "clients/pagodactl/terminal/format.h"
 #include "clients/pagodactl/terminal/interrupt.h"
 #include "clients/pagodactl/terminal/printable_output.h"
+#include "engine/serve/connected_engine.h"
+#include "engine/serve/doors.h"
+#include "engine/serve/line_reader.h"
+#include "engine/serve/request_line.h"
+#include "engine/serve/workers.h"
+#include "server/log/log.h"
 
 namespace pagoda {
 namespace {
@@ -93,6 +96,7 @@ struct ProgramOptions {
   std::string prompt_file;
   uint32_t random_prompt = 0;  // Its length.
   std::string requests;        // A file, or "-".
+  std::string serve;           // A configuration file.
   uint32_t concurrency = 1;
   uint64_t seed = 1;
   uint32_t max_new_tokens = 20;
@@ -121,8 +125,8 @@ void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
                  "Tokens per block of the cache that --open-cache opens")
       ->capture_default_str();
   app.add_option("--model", options.model_dir,
-                 "A Hugging Face folder or a GGUF file of a model of the Llama family")
-      ->required();
+                 "A Hugging Face folder or a GGUF file of a model of the Llama family; required, "
+                 "unless --serve names it");
   app.add_option("--timeout", options.timeout_seconds,
                  "Seconds to wait for the connection, and for each of the daemon's answers")
       ->check(AboveZero())
@@ -181,6 +185,14 @@ void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
 
 void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
   CLI::Option_group* what = app.add_option_group("requests", "Exactly one of");
+  CLI::Option* serve = what->add_option(
+      "--serve", options.serve,
+      "Serve OpenAI's API over HTTP and Generate over gRPC, until a signal. The value is a YAML "
+      "file with the daemon's keys: engine, server, tenants, operators and log");
+  for (const char* name : {"--kv", "--backend", "--gpu-attention", "--gpu-graphs", "--compute",
+                           "--threads", "--adapter", "--max-step-tokens"}) {
+    app.get_option(name)->excludes(serve);  // The file has them.
+  }
   what->add_option("--requests", options.requests,
                    "A file of requests, one line of JSON each; - is standard input");
   app.add_option("--concurrency", options.concurrency,
@@ -397,8 +409,10 @@ class RequestServer {
 };
 
 // Answers the requests until there are no more. Errors: those of RequestServer.
+// `lost`: why the engine has given up the search for a daemon, if it has.
 absl::Status RunRequests(const ProgramOptions& options, LineReader& lines, ConnectedEngine& engine,
-                         const InterruptScope& interrupt) {
+                         const InterruptScope& interrupt,
+                         const std::function<absl::Status()>& lost) {
   RequestServer server(options, engine, [&lines] { lines.Wake(); });
   if (!server.started().ok()) return server.started();
   for (std::string line;;) {
@@ -406,10 +420,7 @@ absl::Status RunRequests(const ProgramOptions& options, LineReader& lines, Conne
     if (!event.ok()) return event.status();
     if (*event == LineReader::Event::kWoken) {
       if (interrupt.interrupted() || !server.end().ok()) break;
-      if (!engine.session_over()) continue;
-      const absl::Status over =
-          MakeError(Reason::kStaleSession, "the daemon refused to renew the session's lease");
-      if (absl::Status status = engine.Reconnect(over); !status.ok()) return status;
+      if (absl::Status status = lost(); !status.ok()) return status;
       continue;
     }
     if (*event == LineReader::Event::kEnd) break;
@@ -417,6 +428,23 @@ absl::Status RunRequests(const ProgramOptions& options, LineReader& lines, Conne
     server.Take(line);
   }
   return server.Finish();
+}
+
+// Serves until a signal.
+absl::Status RunDoors(const ProgramOptions& options) {
+  const absl::StatusOr<server::Config> config = LoadDoors(options.serve, options.model_dir);
+  if (!config.ok()) return config.status();
+  absl::Notification stop;
+  // The signal handling must exist before other threads: they inherit the signal mask.
+  const InterruptScope interrupt([&] { stop.Notify(); });
+  PrepareProcess(*config);
+  absl::StatusOr<ConnectedEngine::Options> engine_options = EngineOptions(options);
+  if (!engine_options.ok()) return engine_options.status();
+  const absl::StatusOr<std::unique_ptr<ConnectedEngine>> engine =
+      ConnectedEngine::Create(WithDoors(*config, *std::move(engine_options)));
+  if (!engine.ok()) return engine.status();
+  server::Log(server::LogLevel::kInfo, (*engine)->description());
+  return ServeUntil(stop, *config, **engine);
 }
 
 absl::StatusOr<int> OpenRequests(const std::string& path) {
@@ -428,6 +456,7 @@ absl::StatusOr<int> OpenRequests(const std::string& path) {
 }
 
 absl::Status Run(const ProgramOptions& options) {
+  if (!options.serve.empty()) return RunDoors(options);
   const bool single = options.requests.empty();
   const absl::StatusOr<int> requests = single ? STDIN_FILENO : OpenRequests(options.requests);
   if (!requests.ok()) return requests.status();
@@ -442,7 +471,12 @@ absl::Status Run(const ProgramOptions& options) {
   });
   absl::StatusOr<ConnectedEngine::Options> engine_options = EngineOptions(options);
   if (!engine_options.ok()) return engine_options.status();
-  engine_options->on_session_over = [&lines] { lines.Wake(); };
+  absl::Status lost;
+  engine_options->on_lost = [&](const absl::Status& why) {
+    absl::MutexLock lock(&mutex);
+    lost = why;
+    lines.Wake();
+  };
   const absl::StatusOr<std::unique_ptr<ConnectedEngine>> engine =
       ConnectedEngine::Create(*std::move(engine_options));
   if (!engine.ok()) return engine.status();
@@ -465,7 +499,10 @@ absl::Status Run(const ProgramOptions& options) {
                      options.load_kv));
   }
   const absl::Status status =
-      single ? RunSingle(options, **engine) : RunRequests(options, lines, **engine, interrupt);
+      single ? RunSingle(options, **engine) : RunRequests(options, lines, **engine, interrupt, [&] {
+        absl::MutexLock lock(&mutex);
+        return lost;
+      });
   absl::MutexLock lock(&mutex);
   running = nullptr;
   return status;
@@ -485,6 +522,7 @@ int RunPagodaEngine(int argc, char** argv) {
   AddRequestOptions(app, options);
   try {
     app.parse(argc, argv);
+    if (options.model_dir.empty() && options.serve.empty()) throw CLI::RequiredError("--model");
   } catch (const CLI::ParseError& error) {
     // --help and --version also end up here, with code 0.
     return app.exit(error) == 0 ? kExitOk : kExitBadUsage;

@@ -4,10 +4,12 @@ PAGODA_OPENAI_PACKAGE names a folder with the `openai` package of PyPI, to test 
 """
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
 import pathlib
+import re
 import socket
 import sys
 import time
@@ -15,6 +17,7 @@ import time
 import pytest
 import pagodactl
 from pagoda_daemon import QUIET_STOP_SECONDS
+from serving_engine import ServingEngine
 
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"])
 EXPECTED = json.loads((GOLDEN / "qwen3_tiny" / "expected.json").read_text())
@@ -39,13 +42,20 @@ def make_model(folder, text=True, template=CHAT["qwen3"]["template"]):
     return folder
 
 
-@pytest.fixture
-def start(start_daemon, tmp_path_factory):
-    def start_with(text=True, server=None, template=CHAT["qwen3"]["template"], **sections):
-        model = make_model(tmp_path_factory.mktemp("model") / "tiny", text, template)
-        return start_daemon(engine={"model_dir": str(model)}, cache={"layers": None, "primary": 2048},
-                            server={"http_address": "127.0.0.1:0"} | (server or {}), **sections)
-    return start_with
+@pytest.fixture(params=["daemon", "engine"])
+def start(request, start_daemon, tmp_path_factory):
+    """The API in the daemon's process, and in a process beside it."""
+    with contextlib.ExitStack() as running:
+        def start_with(text=True, server=None, template=CHAT["qwen3"]["template"], **sections):
+            model = make_model(tmp_path_factory.mktemp("model") / "tiny", text, template)
+            doors = {"http_address": "127.0.0.1:0"} | (server or {})
+            if request.param == "daemon":
+                return start_daemon(engine={"model_dir": str(model)}, cache={"layers": None, "primary": 2048}, server=doors, **sections)
+            daemon = start_daemon(cache={"layers": None, "primary": 2048, "model_dir": str(model)}, **sections)
+            callers = {name: daemon.config[name] for name in ("tenants", "operators") if name in daemon.config}
+            return running.enter_context(ServingEngine(daemon, token=daemon.operator_token, engine={"model_dir": str(model)}, server=doors, **callers))
+
+        yield start_with
 
 
 @pytest.fixture
@@ -67,6 +77,11 @@ def post(daemon, path, body, token=None):
     text = answer.read().decode()
     connection.close()
     return answer.status, answer.headers, text
+
+
+def engine_metric(daemon, name):
+    line = re.search(rf"(?m)^pagoda_engine_{name} (\S+)$", daemon.http("/metrics")[1])
+    return float(line[1])
 
 
 def complete(daemon, token=None, **fields):
@@ -300,14 +315,14 @@ def test_a_page_of_another_site_generates_nothing(daemon):
             assert status == 403 and json.loads(text)["error"]["code"] == "permission_denied", text
         assert daemon.http_as("/v1/models", None, Origin=origin)[0] == 403
     assert post_as(daemon, Origin=f"http://{daemon.http_address}")[0] == 200
-    assert json.loads(daemon.http("/api/v1/status")[1])["engine"]["generated_tokens"] == 1
+    assert engine_metric(daemon, "generated_tokens_total") == 1
 
 
 def test_without_callers_clients_of_a_proxy_generate_nothing(start):
     daemon = start()
     assert post_as(daemon, **{"Host": "localhost", "X-Forwarded-For": "192.0.2.7"})[0] == 403
     assert daemon.http_as("/v1/models", Via="1.1 proxy")[0] == 403
-    assert json.loads(daemon.http("/api/v1/status")[1])["engine"]["prompt_tokens"] == 0
+    assert engine_metric(daemon, "prompt_tokens_total") == 0
 
 
 def test_without_callers_other_machines_generate_nothing(start):
@@ -316,7 +331,7 @@ def test_without_callers_other_machines_generate_nothing(start):
     for host in ("pagoda.example:7071", "localhost", daemon.http_address):
         assert post_as(daemon, Host=host)[0] == 403, host
     assert daemon.http("/v1/models")[0] == 403
-    assert json.loads(daemon.http("/api/v1/status")[1])["engine"]["prompt_tokens"] == 0
+    assert engine_metric(daemon, "prompt_tokens_total") == 0
 
 
 def test_with_callers_other_machines_generate_by_their_tokens(start):
@@ -383,7 +398,7 @@ def begin_long(daemon, streaming):
 
 
 def running(daemon):
-    return json.loads(daemon.http("/api/v1/status")[1])["engine"]["running_requests"]
+    return engine_metric(daemon, "running_requests")
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -393,8 +408,7 @@ def test_a_client_that_goes_away_ends_its_generation(daemon, streaming):
     client.close()
     start_time = time.monotonic()
     daemon.wait_until(lambda daemon: running(daemon) == 0)
-    engine = json.loads(daemon.http("/api/v1/status")[1])["engine"]
-    assert engine["generated_tokens"] < LONG_TOKENS, time.monotonic() - start_time
+    assert engine_metric(daemon, "generated_tokens_total") < LONG_TOKENS, time.monotonic() - start_time
 
 
 def test_more_than_may_run_are_refused_and_the_rest_of_http_answers(start):

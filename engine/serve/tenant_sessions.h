@@ -1,0 +1,93 @@
+// The sessions of an engine with one daemon.
+#ifndef PAGODA_ENGINE_SERVE_TENANT_SESSIONS_H_
+#define PAGODA_ENGINE_SERVE_TENANT_SESSIONS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "clients/cpp/prefix_fetcher.h"
+#include "manager/api/cache_client.h"
+
+namespace pagoda {
+
+// The engine works in a session of its own, and in one more for each tenant that asks it. A
+// tenant's session is opened with that tenant's credentials, and the daemon checks them. So what an
+// engine does for a tenant, it does with the tenant's rights: the daemon confines the prompt to the
+// tenant's namespace, and charges its blocks to the tenant.
+//
+// Invariants
+// 1. All sessions are with the same run of the daemon: the pools that the engine has mapped are the
+//    pools of every session.
+// 2. A session stays open while a request holds it, or one of its sequences is open.
+// Thread-safe.
+class TenantSessions : public std::enable_shared_from_this<TenantSessions> {
+ public:
+  struct Session {
+    std::unique_ptr<CacheClient> client;     // The engine's thread alone calls its Execute.
+    std::shared_ptr<PrefixFetcher> fetcher;  // May be null.
+    // Whether the session is over, as far as its client knows.
+    std::function<bool()> is_over = nullptr;
+  };
+  using SessionPtr = std::shared_ptr<Session>;
+  // Opens a session for the tenant, with the token of a caller. Without a token it uses the
+  // engine's own credentials, which may name a tenant if they are an operator's. Errors: those of
+  // OpenGrpcCacheClient, among them UNAUTHENTICATED and PERMISSION_DENIED (the token is not the
+  // tenant's).
+  using Opener =
+      std::function<absl::StatusOr<Session>(const std::string& tenant, const std::string& token)>;
+
+  // `own`: the engine's session. `check_own`: an error if the daemon no longer knows that session.
+  TenantSessions(Session own, Opener open, std::function<absl::Status()> check_own)
+      : own_(std::make_shared<Session>(std::move(own))),
+        open_(std::move(open)),
+        check_own_(std::move(check_own)) {}
+
+  // The session for a request of a tenant, null if none is open. The request holds it until it
+  // ends. The last holder must be able to wait: a session calls the daemon when it ends. REQUIRES:
+  // the tenant is not "".
+  SessionPtr Use(const std::string& tenant) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same, but opens a session if none is open. Errors: those of the opener; those of
+  // `check_own`.
+  absl::StatusOr<SessionPtr> Get(const std::string& tenant, const std::string& token)
+      ABSL_LOCKS_EXCLUDED(opening_, mutex_);
+  // The open session of a tenant, null if it has none. The engine's own session for the tenant "".
+  SessionPtr Find(const std::string& tenant) const ABSL_LOCKS_EXCLUDED(mutex_);
+  const SessionPtr& own() const { return own_; }
+  // The next request of the tenant gets another session than this one.
+  void Forget(const std::string& tenant, const Session* session) ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // All sessions as one client. The scheduler's batches go to it; each of their operations runs in
+  // the session of its tenant. If the call of one session fails, the operations of that session
+  // fail, and the others do not. Keeps this object alive.
+  std::unique_ptr<CacheClient> MakeClient();
+
+  // How long a session without requests stays open.
+  static constexpr absl::Duration kIdleTime = absl::Minutes(5);
+
+ private:
+  struct Entry {
+    SessionPtr session;
+    absl::Time last_use;
+  };
+
+  void Keep(const std::string& tenant, SessionPtr session) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const SessionPtr own_;
+  const Opener open_;
+  const std::function<absl::Status()> check_own_;
+  absl::Mutex opening_;  // Held while a session is being opened; locked before mutex_.
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, Entry> tenants_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_SERVE_TENANT_SESSIONS_H_
