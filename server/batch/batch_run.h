@@ -83,14 +83,14 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
       return tenant == kDefaultTenant ? absl::OkStatus() : tenant_queues->CheckCapacity(tenant);
     }
     // Calls `work`, now or later, through the tenant's queue. `bytes`: of the message that `work`
-    // reads; it keeps them until then. A large one is not read on the caller's thread: that is one
-    // of gRPC's few, and calls of others would wait for it.
+    // reads; it keeps them until then. A tenant's large message is not read on the caller's thread:
+    // that is one of gRPC's few, and calls of others would wait for it.
     template <class Work>
     void InTurn(size_t bytes, Work work) const {
-      if (tenant_queues != nullptr && bytes > kLargeRequestBytes) {
-        tenant_queues->RunLater(tenant, bytes, std::move(work));
-      } else if (tenant == kDefaultTenant) {
+      if (tenant == kDefaultTenant) {
         work();
+      } else if (bytes > kLargeRequestBytes) {
+        tenant_queues->RunLater(tenant, bytes, std::move(work));
       } else {
         tenant_queues->Run(tenant, bytes, std::move(work));
       }

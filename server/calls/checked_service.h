@@ -40,9 +40,8 @@ struct Unparsed {
 // Thread-safe after the constructor.
 class CheckedService : public grpc::Service {
  protected:
-  // The pointers outlive the service. `queues`: where large requests of unary methods are read,
-  // beside gRPC's threads. Null: on gRPC's threads, for services whose large requests come from
-  // operators alone.
+  // The pointers outlive the service. `queues`: where tenants' large requests of unary methods are
+  // read. Null: on gRPC's threads, as all others.
   explicit CheckedService(const Admission* admission, TenantQueues* queues = nullptr)
       : admission_(admission), queues_(queues) {}
 
@@ -140,10 +139,12 @@ class CheckedService : public grpc::Service {
             // as large as its bytes, does not.
             Request message;
             absl::Status read = caller.status();
+            if (read.ok() && context->IsCancelled()) read = absl::CancelledError("not wanted");
             if (read.ok()) read = Read(&request->bytes, &message);
             read.ok() ? run(call, *caller, message, response) : Answer(call, read);
           };
-          if (!caller.ok() || queues_ == nullptr || bytes <= kLargeRequestBytes) {
+          if (!caller.ok() || queues_ == nullptr || caller->tenant == kDefaultTenant ||
+              bytes <= kLargeRequestBytes) {
             read_and_run();
           } else if (absl::Status room = queues_->CheckCapacity(caller->tenant); !room.ok()) {
             Answer(call, room);

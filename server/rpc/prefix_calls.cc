@@ -65,8 +65,11 @@ absl::StatusOr<Exported> Pin(SharedManager& manager, SessionRef session, StoredP
 
 absl::StatusOr<CachePtr> CacheService::CheckPrefixCall(const Identity& caller,
                                                        const v1::SessionRef& session) {
+  // A call that has waited in the queue was admitted before the calls behind it.
   const BatchRun::Context limits = batch_context(caller.tenant);
-  if (absl::Status status = limits.CheckCapacity(); !status.ok()) return status;
+  const absl::Status capacity =
+      TenantQueues::OnItsThread() ? absl::OkStatus() : limits.CheckCapacity();
+  if (!capacity.ok()) return capacity;
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
   return CheckSession(caller, session);
 }
