@@ -168,7 +168,8 @@ void Scheduler::AddClosings(Which which, StepBatch& batch) {
     if (options_.preemption != Preemption::kOffload || kept == 0) continue;
     if (!client_->info().has_lower_tiers()) continue;
     OffloadPrefix offload{.name_space = closing.sample->request->request.name_space,
-                          .tokens = {run.tokens().begin(), run.tokens().begin() + kept}};
+                          .tokens = {run.tokens().begin(), run.tokens().begin() + kept},
+                          .tenant = closing.sample->request->request.tenant};
     batch.Add(std::move(offload), [](absl::StatusOr<OperationResult>) {});
   }
 }

@@ -291,7 +291,8 @@ void Scheduler::AddProbe(const Sample* sample, StepBatch& batch) {
     probes_.push_back({sample, std::get<CapacityAnswer>(*std::move(result))});
   });
   if (!fetches_.WantsMatch(sample->name())) return;
-  MatchPrefix match{.name_space = request.name_space, .tokens = sample->run.tokens()};
+  MatchPrefix match{
+      .name_space = request.name_space, .tokens = sample->run.tokens(), .tenant = request.tenant};
   batch.Add(std::move(match), [this, sample](absl::StatusOr<OperationResult> result) {
     if (!result.ok() || probes_.empty() || probes_.back().sample != sample) return;
     probes_.back().cached = CachedPrefix::From(std::get<MatchedPrefix>(*result));
@@ -307,7 +308,8 @@ bool Scheduler::OrderFetch(const Probe& probe, StepBatch& batch) {
   PrefetchPrefix prefetch{.name_space = probe.sample->request->request.name_space,
                           .tokens = probe.sample->run.tokens(),
                           .target = PrefetchTarget::kMemory,
-                          .deadline = *wait};
+                          .deadline = *wait,
+                          .tenant = probe.sample->request->request.tenant};
   batch.Add(std::move(prefetch), [this, name](absl::StatusOr<OperationResult> result) {
     fetches_.Ordered(name, result, SteadyNow());
   });
@@ -318,7 +320,8 @@ bool Scheduler::OrderFetch(const Probe& probe, StepBatch& batch) {
 // hold is refused however long the queue is.
 void Scheduler::AskForQuotas(StepBatch& batch) {
   for (const std::string& owner : std::exchange(unknown_owners_, {})) {
-    QueryCapacity query{.name_space = {.tenant = owner}, .tokens = {0}, .max_new_tokens = 1};
+    QueryCapacity query{
+        .name_space = {.tenant = owner}, .tokens = {0}, .max_new_tokens = 1, .tenant = owner};
     batch.Add(std::move(query), [this, owner](absl::StatusOr<OperationResult> result) {
       if (result.ok()) LearnQuota(owner, std::get<CapacityAnswer>(*result));
     });

@@ -18,6 +18,13 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kMostPause = absl::Seconds(2);
 
+// How long the daemon has for the answer whether it knows a session.
+constexpr absl::Duration kCheckTime = absl::Seconds(1);
+// How long the daemon has for a tenant's part of a step.
+constexpr absl::Duration kTenantTime = absl::Seconds(3);
+// Before a request looks again for a place in the engine's queue.
+constexpr absl::Duration kQueuePause = absl::Milliseconds(5);
+
 // Limits how often one request is run, because the request itself may be the reason why daemons
 // end.
 constexpr int kMostRuns = 5;
@@ -54,6 +61,7 @@ struct ConnectedEngine::Run {
   GenerateRequest request;  // As the caller asked, without the functions below.
   TokenCallback on_token;
   EndCallback on_end;
+  WaitingPlaces::Place place;  // While a new request waits for its tenant's session.
   std::function<bool(const GeneratedToken&)> ends_sample;
   std::function<bool()> cancelled;
   int runs = 0;
@@ -62,13 +70,14 @@ struct ConnectedEngine::Run {
   absl::Status why;
   // The tenant's session; null if it is the engine's own.
   TenantSessions::SessionPtr of_tenant;
-  // The tenant's session in which the last run ended. For comparisons alone.
-  const TenantSessions::Session* lost = nullptr;
+  // The tenant's session in which the last run ended.
+  std::weak_ptr<TenantSessions::Session> lost;
   // The engine's thread uses these. By sample: the tokens that the caller has, and the tokens of
   // this run. A run again brings first what the caller has.
   std::vector<uint32_t> given;
   std::vector<uint32_t> seen;
-  bool repeats = false;  // The last token.
+  std::vector<bool> ended;  // By sample: whether ends_sample has ended it.
+  bool repeats = false;     // The last token.
 };
 
 absl::StatusOr<std::unique_ptr<ConnectedEngine>> ConnectedEngine::Create(Options options) {
@@ -82,11 +91,11 @@ absl::StatusOr<std::unique_ptr<ConnectedEngine>> ConnectedEngine::Create(Options
       connected->FetchPrompt(request, std::move(done));
     };
   }
-  absl::StatusOr<std::unique_ptr<CacheClient>> client =
-      connected->OpenClient(chosen.client.timeout);
-  if (!client.ok()) return client.status();
+  absl::StatusOr<Opened> opened = connected->Open(chosen.client.timeout);
+  if (!opened.ok()) return opened.status();
+  connected->Keep(std::move(opened->sessions));
   absl::StatusOr<std::unique_ptr<Engine>> engine =
-      Engine::Create(std::move(engine_options), *std::move(client));
+      Engine::Create(std::move(engine_options), std::move(opened->client));
   if (!engine.ok()) return engine.status();
   connected->engine_ = *std::move(engine);
   absl::Status started = connected->reconnecting_.Start(
@@ -119,14 +128,18 @@ absl::Status ConnectedEngine::Submit(GenerateRequest request, TokenCallback on_t
   run->ends_sample = std::exchange(request.ends_sample, nullptr);
   run->cancelled = std::exchange(request.cancelled, nullptr);
   run->given.resize(request.num_samples);
+  run->ended.resize(request.num_samples);
   run->on_token = std::move(on_token);
   run->on_end = std::move(on_end);
   run->request = std::move(request);
   const std::shared_ptr<TenantSessions> open = sessions();
   if (!run->request.tenant.empty() && open != nullptr) {
-    run->of_tenant = open->Use(run->request.tenant);
+    run->of_tenant = open->Use(run->request.tenant, run->request.token);
     // The caller's thread may not wait for a session.
     if (run->of_tenant == nullptr) {
+      absl::StatusOr<WaitingPlaces::Place> place = places_.Take(run->request);
+      if (!place.ok()) return place.status();
+      run->place = *std::move(place);
       absl::MutexLock lock(&mutex_);
       again_.push_back(run);
       return absl::OkStatus();
@@ -144,9 +157,13 @@ absl::Status ConnectedEngine::Start(const RunPtr& run) {
     return interrupted_.HasBeenNotified() || (run->cancelled != nullptr && run->cancelled());
   };
   if (run->ends_sample != nullptr) {
-    // The caller's function has already seen a repeated token, and did not end the sample.
+    // The caller's function has already seen a repeated token. It can have ended the sample with
+    // the last of these.
     request.ends_sample = [run](const GeneratedToken& token) {
-      return !run->repeats && run->ends_sample(token);
+      const uint32_t i = token.sample;
+      if (run->repeats) return run->ended[i] && run->seen[i] == run->given[i];
+      run->ended[i] = run->ends_sample(token);
+      return static_cast<bool>(run->ended[i]);
     };
   }
   const auto on_token = [this, run](const GeneratedToken& token) {
@@ -168,7 +185,7 @@ void ConnectedEngine::End(const RunPtr& run, absl::StatusOr<GenerateReport> repo
       run->of_tenant != nullptr && ReasonOf(report.status()) == Reason::kUnauthenticated;
   const bool again =
       !report.ok() && (IsDaemonGone(report.status()) || revoked) && run->runs < kMostRuns;
-  run->lost = run->of_tenant.get();
+  run->lost = run->of_tenant;
   {
     absl::MutexLock lock(&mutex_);
     if (run->of_tenant != nullptr) unused_.push_back(std::exchange(run->of_tenant, nullptr));
@@ -240,7 +257,10 @@ void ConnectedEngine::Reconnect() {
       runs = std::exchange(again_, {});
       unused = std::exchange(unused_, {});
       look = std::exchange(look_, false);
-      if (stopping_) break;
+      if (stopping_) {
+        again_ = std::move(runs);
+        break;
+      }
     }
     unused.clear();  // A session may end with its last request.
     if (look && over_ == session_) {
@@ -258,7 +278,7 @@ void ConnectedEngine::Reconnect() {
   std::vector<RunPtr> left;
   {
     absl::MutexLock lock(&mutex_);
-    left = std::exchange(again_, {});
+    left = std::exchange(again_, {});  // None follows: see End.
   }
   for (const RunPtr& run : left) run->on_end(absl::CancelledError(kInterrupted));
 }
@@ -271,22 +291,46 @@ void ConnectedEngine::LookAgain(int over) {
 }
 
 void ConnectedEngine::RunAgain(const RunPtr& run) {
-  absl::Status status = run->why.ok() ? absl::OkStatus() : Repair(run);
+  absl::Status status =
+      IsUnwanted(run) ? absl::CancelledError("nobody waits for it") : absl::OkStatus();
+  if (status.ok() && !run->why.ok()) status = Repair(run);
   if (status.ok()) status = FindSession(run);
+  run->place = {};
   if (status.ok()) status = Start(run);
+  // A request that was running has no place in the queue, and there can be more of these than
+  // places. The engine takes requests out of the queue as long as it has capacity.
+  while (!run->why.ok() && ReasonOf(status) == Reason::kQueueFull) {
+    if (IsUnwanted(run)) {
+      status = absl::CancelledError(kInterrupted);
+    } else {
+      interrupted_.WaitForNotificationWithTimeout(kQueuePause);
+      status = Start(run);
+    }
+  }
   if (!status.ok()) run->on_end(status);
 }
 
+bool ConnectedEngine::IsUnwanted(const RunPtr& run) const {
+  return interrupted_.HasBeenNotified() || (run->cancelled != nullptr && run->cancelled());
+}
+
 absl::Status ConnectedEngine::Repair(const RunPtr& run) {
-  if (interrupted_.HasBeenNotified()) return absl::CancelledError(kInterrupted);
+  if (absl::Status known = KnownOutcome(run->session); !known.ok()) return known;
   const std::shared_ptr<TenantSessions> open = sessions();
   if (!run->request.tenant.empty() && open != nullptr && session_ == run->session &&
-      RenewLease(*open->own()->client, options_.client.timeout).ok()) {
-    // The daemon is there: only this session was lost.
-    open->Forget(run->request.tenant, run->lost);
+      RenewLease(*open->own()->client, kCheckTime).ok()) {
+    // The daemon is there. It works too long for this tenant, and the others would wait again.
+    if (absl::IsDeadlineExceeded(run->why)) return run->why;
+    // Only this session was lost.
+    if (const auto lost = run->lost.lock()) open->Forget(run->request.tenant, lost);
     return absl::OkStatus();
   }
   return ReconnectFrom(run->session, run->why);
+}
+
+absl::Status ConnectedEngine::KnownOutcome(int session) const {
+  const bool holds = search_.session == session && absl::Now() < search_.holds_until;
+  return holds ? search_.outcome : absl::OkStatus();
 }
 
 absl::Status ConnectedEngine::FindSession(const RunPtr& run) {
@@ -300,12 +344,17 @@ absl::Status ConnectedEngine::FindSession(const RunPtr& run) {
       return absl::OkStatus();
     }
     if (retried || !IsDaemonGone(found.status())) return found.status();
+    if (absl::Status known = KnownOutcome(session); !known.ok()) return known;
+    // If the daemon is there, the other tenants' requests go on.
+    if (RenewLease(*sessions()->own()->client, kCheckTime).ok()) return found.status();
     if (absl::Status status = ReconnectFrom(session, found.status()); !status.ok()) return status;
   }
 }
 
 absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why) {
   if (session_ != session) return absl::OkStatus();  // Another request has reconnected.
+  // The requests that waited beside the one that searched in vain do not wait as long again.
+  if (absl::Status known = KnownOutcome(session); !known.ok()) return known;
   const absl::Time start = absl::Now();
   const absl::Time deadline = start + options_.reconnect;
   options_.say(absl::StrCat("lost the session with ", options_.client.endpoint, " (", TextOf(why),
@@ -327,42 +376,60 @@ absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why
     if (!MayChange(status)) return status;
     interrupted_.WaitForNotificationWithTimeout(std::min(backoff.Next(), left));
   }
-  return absl::UnavailableError(
-      absl::StrCat("no daemon at ", options_.client.endpoint, " opened a session within ",
-                   absl::FormatDuration(options_.reconnect), "; the last error: ", TextOf(status)));
+  search_ = {.session = session,
+             .holds_until = absl::Now() + kMostPause,
+             .outcome = absl::UnavailableError(absl::StrCat(
+                 "no daemon at ", options_.client.endpoint, " opened a session within ",
+                 absl::FormatDuration(options_.reconnect), "; the last error: ", TextOf(status)))};
+  return search_.outcome;
 }
 
 absl::Status ConnectedEngine::OpenAndAttach(absl::Duration timeout) {
-  absl::StatusOr<std::unique_ptr<CacheClient>> client = OpenClient(timeout);
-  if (!client.ok()) return client.status();
-  return engine_->Attach(*std::move(client));
+  absl::StatusOr<Opened> opened = Open(timeout);
+  if (!opened.ok()) return opened.status();
+  if (absl::Status status = engine_->Attach(std::move(opened->client)); !status.ok()) {
+    return status;
+  }
+  Keep(std::move(opened->sessions));
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenClient(absl::Duration timeout) {
-  if (options_.kv == KvMode::kBasic) return OpenBasicCache();
+void ConnectedEngine::Keep(std::shared_ptr<TenantSessions> sessions) {
+  ++session_;
+  may_have_store_ = true;
+  answers_ = true;
+  absl::MutexLock lock(&mutex_);
+  sessions.swap(sessions_);
+}
+
+absl::StatusOr<ConnectedEngine::Opened> ConnectedEngine::Open(absl::Duration timeout) {
+  if (options_.kv == KvMode::kBasic) {
+    absl::StatusOr<std::unique_ptr<CacheClient>> basic = OpenBasicCache();
+    if (!basic.ok()) return basic.status();
+    return Opened{.client = *std::move(basic), .sessions = nullptr};
+  }
   if (options_.brings.has_value()) {
     if (absl::Status status = BringCache(timeout); !status.ok()) return status;
   }
   absl::StatusOr<TenantSessions::Session> own = OpenOwn(timeout);
   if (!own.ok()) return own.status();
-  ++session_;
   options_.say(absl::StrCat(
       "batches reach ", options_.client.endpoint,
       TransportOf(*own->client) == Transport::kRings ? " through shared memory" : " over gRPC"));
-  may_have_store_ = true;
   const CacheClient* const own_client = own->client.get();
-  auto opened = std::make_shared<TenantSessions>(
+  auto sessions = std::make_shared<TenantSessions>(
       *std::move(own),
-      [this](const std::string& tenant, const std::string& token) {
-        return OpenFor(tenant, token);
+      [this, cache = own_client->info().name](const std::string& tenant, const std::string& token) {
+        return OpenFor(cache, tenant, token);
       },
-      [this, own_client] { return RenewLease(*own_client, options_.client.timeout); });
-  std::unique_ptr<CacheClient> client = opened->MakeClient();
-  {
-    absl::MutexLock lock(&mutex_);
-    opened.swap(sessions_);
-  }
-  return client;  // The old sessions end here without the lock: they wait for their calls.
+      [this, cache = own_client->info().name](const std::string& tenant, const std::string& token) {
+        GrpcCacheClientOptions options = OptionsFor(cache, tenant, token);
+        options.transport = Transport::kGrpc;
+        return OpenGrpcCacheClient(std::move(options)).status();
+      },
+      [own_client] { return RenewLease(*own_client, kCheckTime); });
+  std::unique_ptr<CacheClient> client = sessions->MakeClient();
+  return Opened{.client = std::move(client), .sessions = std::move(sessions)};
 }
 
 absl::StatusOr<TenantSessions::Session> ConnectedEngine::OpenOwn(absl::Duration timeout) {
@@ -381,12 +448,24 @@ absl::StatusOr<TenantSessions::Session> ConnectedEngine::OpenOwn(absl::Duration 
   return TenantSessions::Session{.client = *std::move(client), .fetcher = std::move(fetcher)};
 }
 
-absl::StatusOr<TenantSessions::Session> ConnectedEngine::OpenFor(const std::string& tenant,
-                                                                 const std::string& token) const {
+GrpcCacheClientOptions ConnectedEngine::OptionsFor(const std::string& cache,
+                                                   const std::string& tenant,
+                                                   const std::string& token) const {
   GrpcCacheClientOptions options = options_.client;
+  options.cache = cache;
   options.tenant = tenant;
   if (!token.empty()) options.credentials.token = token;
   options.model_fingerprint = engine_->model_fingerprint();
+  // A step of the engine waits for each tenant's session.
+  options.timeout = std::min(options.timeout, kTenantTime);
+  options.attempt_timeout = kTenantTime / 3;
+  return options;
+}
+
+absl::StatusOr<TenantSessions::Session> ConnectedEngine::OpenFor(const std::string& cache,
+                                                                 const std::string& tenant,
+                                                                 const std::string& token) const {
+  GrpcCacheClientOptions options = OptionsFor(cache, tenant, token);
   const auto over = std::make_shared<std::atomic<bool>>(false);
   options.on_session_over = [over](const absl::Status&) { *over = true; };
   std::unique_ptr<PrefixFetcher> fetcher;

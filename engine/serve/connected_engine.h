@@ -18,6 +18,7 @@
 #include "clients/cpp/grpc_cache_client.h"
 #include "engine/engine.h"
 #include "engine/generator.h"
+#include "engine/schedule/waiting_places.h"
 #include "engine/serve/tenant_sessions.h"
 #include "wire/caches.h"
 
@@ -63,8 +64,8 @@ class ConnectedEngine final : public Generator {
 
   // As Engine::Submit. A request of a tenant runs in a session that is opened with the request's
   // token (TenantSessions). If the daemon goes away, the request runs again. Errors, besides those
-  // of Engine::Submit: those of TenantSessions::Get. Errors through `on_end`: UNAVAILABLE if no
-  // daemon is found; CANCELLED after Interrupt.
+  // of Engine::Submit: CANCELLED after Interrupt. Errors through `on_end`, besides: those of
+  // TenantSessions::Get; UNAVAILABLE if no daemon is found.
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) override;
   absl::Status Check(const GenerateRequest& request) const override {
     return engine_->Check(request);
@@ -106,7 +107,8 @@ class ConnectedEngine final : public Generator {
   struct Run;
   using RunPtr = std::shared_ptr<Run>;
 
-  explicit ConnectedEngine(Options options) : options_(std::move(options)) {}
+  explicit ConnectedEngine(Options options)
+      : options_(std::move(options)), places_(options_.engine.waiting, options_.engine.tenants) {}
 
   // Hands the request to the engine, in its tenant's session.
   absl::Status Start(const RunPtr& run);
@@ -119,6 +121,10 @@ class ConnectedEngine final : public Generator {
   // The session `over` is over: the reconnecting thread opens another one.
   void LookAgain(int over) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunAgain(const RunPtr& run);
+  // Whether nobody waits for the request any more.
+  bool IsUnwanted(const RunPtr& run) const;
+  // The error of a search for a daemon that has just ended; OK if there was none.
+  absl::Status KnownOutcome(int session) const;
   // After the request's session was lost: makes sure that the daemon can open another one.
   absl::Status Repair(const RunPtr& run);
   // Finds or opens the session of the request's tenant.
@@ -128,9 +134,18 @@ class ConnectedEngine final : public Generator {
   // session. Errors: UNAVAILABLE, without a reason, if no daemon opened a session; CANCELLED. An
   // error that a retry cannot repair, such as INVALID_ARGUMENT, is returned at once.
   absl::Status ReconnectFrom(int session, const absl::Status& why);
-  absl::StatusOr<std::unique_ptr<CacheClient>> OpenClient(absl::Duration timeout);
+  // A session, and what comes with it. It counts after Keep.
+  struct Opened {
+    std::unique_ptr<CacheClient> client;
+    std::shared_ptr<TenantSessions> sessions;
+  };
+  absl::StatusOr<Opened> Open(absl::Duration timeout);
+  void Keep(std::shared_ptr<TenantSessions> sessions) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<TenantSessions::Session> OpenOwn(absl::Duration timeout);
-  absl::StatusOr<TenantSessions::Session> OpenFor(const std::string& tenant,
+  GrpcCacheClientOptions OptionsFor(const std::string& cache, const std::string& tenant,
+                                    const std::string& token) const;
+  absl::StatusOr<TenantSessions::Session> OpenFor(const std::string& cache,
+                                                  const std::string& tenant,
                                                   const std::string& token) const;
   absl::StatusOr<std::unique_ptr<CacheClient>> OpenBasicCache() const;
   // Opens the cache of `options.brings`, or finds it.
@@ -141,7 +156,15 @@ class ConnectedEngine final : public Generator {
       ABSL_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<TenantSessions> sessions() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // A search for a daemon that found none.
+  struct Search {
+    int session = 0;  // The one that was lost.
+    absl::Time holds_until = absl::InfinitePast();
+    absl::Status outcome;
+  };
+
   const Options options_;
+  WaitingPlaces places_;  // Of new requests whose tenants have no session yet.
   absl::Notification interrupted_;
   // Sessions are numbered from 1. `over_` is the last one that a keep-alive call found to be over.
   std::atomic<int> session_ = 0;
@@ -156,6 +179,7 @@ class ConnectedEngine final : public Generator {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Whether the daemon may have a store: until it answers that it has none.
   std::atomic<bool> may_have_store_ = true;
+  Search search_;                   // Used by the reconnecting thread.
   std::unique_ptr<Engine> engine_;  // Its client uses the others.
   Thread reconnecting_;             // Last: it uses the others.
 };

@@ -14,7 +14,6 @@
 #include "absl/synchronization/mutex.h"
 #include "base/error.h"
 #include "engine/serve/engine_server.h"
-#include "engine/text/model_text.h"
 #include "manager/accounts/tenants.h"
 #include "server/listener/accept_guard.h"
 #include "server/log/log.h"
@@ -81,8 +80,7 @@ void PrepareProcess(const server::Config& config) {
 }
 
 absl::Status ServeUntil(const absl::Notification& stop, const server::Config& config,
-                        ConnectedEngine& engine) {
-  const ModelText text = ModelText::Load(config.engine.model_dir);
+                        const ModelText& text, ConnectedEngine& engine) {
   server::Log(server::LogLevel::kInfo,
               absl::StrCat("chat format: ",
                            text.chat.ok() ? text.chat->name() : text.chat.status().message()));

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
 #include "engine/serve/connected_engine.h"
+#include "engine/text/model_text.h"
 #include "server/config/config.h"
 
 namespace pagoda {
@@ -21,13 +22,14 @@ absl::StatusOr<server::Config> LoadDoors(const std::string& file, const std::str
 // The engine's options as the configuration says, with the connection that `options` has.
 ConnectedEngine::Options WithDoors(const server::Config& config, ConnectedEngine::Options options);
 
-// What a process with doors does before any other thread exists: limits, log, time slices.
+// What a process with doors does before the threads that serve exist: limits, log, time slices.
 void PrepareProcess(const server::Config& config);
 
 // Serves until `stop` is notified, then drains. Prints where callers reach it to standard output
-// when it is ready. Errors: those of EngineServer::Start.
+// when it is ready. `text` is the engine's model's, and outlives the engine. Errors: those of
+// EngineServer::Start.
 absl::Status ServeUntil(const absl::Notification& stop, const server::Config& config,
-                        ConnectedEngine& engine);
+                        const ModelText& text, ConnectedEngine& engine);
 
 }  // namespace pagoda
 

@@ -440,11 +440,19 @@ absl::Status RunDoors(const ProgramOptions& options) {
   PrepareProcess(*config);
   absl::StatusOr<ConnectedEngine::Options> engine_options = EngineOptions(options);
   if (!engine_options.ok()) return engine_options.status();
+  const ClientCredentials& own = engine_options->client.credentials;
+  if (!config->knows_callers() && !(own.token.empty() && own.certificate_file.empty())) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("the engine shows the daemon credentials, and ", options.serve,
+                                  " has no tenants and no operators: everybody on this machine "
+                                  "would work with the engine's rights; name the callers"));
+  }
+  const ModelText text = ModelText::Load(config->engine.model_dir);
   const absl::StatusOr<std::unique_ptr<ConnectedEngine>> engine =
       ConnectedEngine::Create(WithDoors(*config, *std::move(engine_options)));
   if (!engine.ok()) return engine.status();
   server::Log(server::LogLevel::kInfo, (*engine)->description());
-  return ServeUntil(stop, *config, **engine);
+  return ServeUntil(stop, *config, text, **engine);
 }
 
 absl::StatusOr<int> OpenRequests(const std::string& path) {

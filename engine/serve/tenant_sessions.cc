@@ -122,7 +122,6 @@ bool NamesATenant(const Operation& operation) {
       [](const auto& each) {
         bool names = false;
         if constexpr (requires { each.tenant; }) names = !each.tenant.empty();
-        if constexpr (requires { each.name_space; }) names |= !each.name_space.tenant.empty();
         return names;
       },
       static_cast<const OperationVariant&>(operation));
@@ -140,7 +139,6 @@ class AllSessions final : public CacheClient {
       return sessions_->own()->client->Execute(operations, steps);
     }
     Parts parts;
-    opening_.clear();
     for (size_t i = 0; i < operations.size(); ++i) {
       std::visit([&](const auto& operation) { Assign(operation, i, parts); },
                  static_cast<const OperationVariant&>(operations[i]));
@@ -158,6 +156,7 @@ class AllSessions final : public CacheClient {
       }
     }
     for (auto& [place, step] : steps_by_place) whole.results[place] = step.Take();
+    opening_.clear();  // The last holder of a session must be able to wait.
     return whole;
   }
 
@@ -179,13 +178,6 @@ class AllSessions final : public CacheClient {
     }
     return sessions_->own();
   }
-  // The session of the tenant that asks: null if it has none, because nothing else may run with
-  // that tenant's name. If nobody is named, the session of the namespace's tenant, or the own one.
-  SessionPtr SessionFor(const std::string& tenant, const NamespaceKey& name_space) const {
-    if (!tenant.empty()) return sessions_->Find(tenant);
-    SessionPtr session = sessions_->Find(name_space.tenant);
-    return session != nullptr ? session : sessions_->own();
-  }
 
   template <class T>
   void Assign(const T& operation, size_t place, Parts& parts) {
@@ -193,11 +185,10 @@ class AllSessions final : public CacheClient {
       AssignStep(operation, place, parts);
     } else if constexpr (std::is_same_v<T, QueryCapacity>) {
       const bool is_new = operation.sequence == SequenceId();
-      parts.Add(
-          is_new ? SessionFor(operation.tenant, operation.name_space) : OwnerOf(operation.sequence),
-          place, operation);
+      parts.Add(is_new ? sessions_->Find(operation.tenant) : OwnerOf(operation.sequence), place,
+                operation);
     } else if constexpr (std::is_same_v<T, AddSequence>) {
-      const SessionPtr session = SessionFor(operation.tenant, operation.name_space);
+      const SessionPtr session = sessions_->Find(operation.tenant);
       opening_[operation.sequence] = session;
       parts.Add(session, place, operation);
     } else if constexpr (std::is_same_v<T, ForkSequence>) {
@@ -206,8 +197,8 @@ class AllSessions final : public CacheClient {
       parts.Add(session, place, operation);
     } else if constexpr (requires { operation.sequence; }) {
       parts.Add(OwnerOf(operation.sequence), place, operation);
-    } else if constexpr (requires { operation.name_space; }) {
-      parts.Add(SessionFor("", operation.name_space), place, operation);
+    } else if constexpr (requires { operation.tenant; }) {
+      parts.Add(sessions_->Find(operation.tenant), place, operation);
     } else {
       parts.Add(sessions_->own(), place, operation);
     }
@@ -283,35 +274,81 @@ class AllSessions final : public CacheClient {
 absl::StatusOr<SessionPtr> TenantSessions::Get(const std::string& tenant,
                                                const std::string& token) {
   absl::MutexLock lock(&opening_);
-  if (SessionPtr session = Use(tenant)) return session;
-  absl::StatusOr<Session> opened = open_(tenant, token);
-  if (!opened.ok()) return opened.status();
+  if (SessionPtr session = Use(tenant, token)) return session;
+  if (absl::Status refused = Refused(tenant, token); !refused.ok()) return refused;
+  SessionPtr session = Peek(tenant);
+  if (session != nullptr) {
+    if (absl::Status status = check_(tenant, token); !status.ok()) {
+      return Refuse(tenant, token, std::move(status));
+    }
+  } else {
+    absl::StatusOr<Session> opened = open_(tenant, token);
+    if (!opened.ok()) return Refuse(tenant, token, opened.status());
+    session = std::make_shared<Session>(*std::move(opened));
+  }
   // The daemon knows the own session, so it is the daemon of that session, and so was the one that
-  // opened the new session (invariant 1).
+  // answered before (invariant 1).
   if (absl::Status status = check_own_(); !status.ok()) return status;
-  auto session = std::make_shared<Session>(*std::move(opened));
-  Keep(tenant, session);
+  Keep(tenant, token, session);
   return session;
 }
 
-SessionPtr TenantSessions::Use(const std::string& tenant) {
-  absl::MutexLock lock(&mutex_);
-  const auto it = tenants_.find(tenant);
-  if (it == tenants_.end()) return nullptr;
-  Entry& entry = it->second;
-  if (entry.session->is_over != nullptr && entry.session->is_over()) return nullptr;
-  entry.last_use = absl::Now();
-  return entry.session;
+absl::Status TenantSessions::Refused(const std::string& tenant, const std::string& token) {
+  const auto it = refusals_.find(std::pair(tenant, token));
+  if (it == refusals_.end() || absl::Now() - it->second.time > kRefusalTime) {
+    return absl::OkStatus();
+  }
+  return it->second.status;
 }
 
-void TenantSessions::Keep(const std::string& tenant, SessionPtr session) {
+absl::Status TenantSessions::Refuse(const std::string& tenant, const std::string& token,
+                                    absl::Status status) {
+  // A daemon that is away can be back at any time.
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return status;
+  const absl::Time now = absl::Now();
+  absl::erase_if(refusals_,
+                 [&](const auto& each) { return now - each.second.time > kRefusalTime; });
+  refusals_[std::pair(tenant, token)] = {status, now};
+  return status;
+}
+
+TenantSessions::Entry* TenantSessions::OpenEntry(const std::string& tenant) {
+  const auto it = tenants_.find(tenant);
+  if (it == tenants_.end()) return nullptr;
+  const SessionPtr& session = it->second.session;
+  return session->is_over != nullptr && session->is_over() ? nullptr : &it->second;
+}
+
+SessionPtr TenantSessions::Use(const std::string& tenant, const std::string& token) {
+  const absl::Time now = absl::Now();
+  absl::MutexLock lock(&mutex_);
+  Entry* const entry = OpenEntry(tenant);
+  if (entry == nullptr) return nullptr;
+  const auto taken = entry->tokens.find(token);
+  if (taken == entry->tokens.end() || now - taken->second > kTokenTime) return nullptr;
+  entry->last_use = now;
+  return entry->session;
+}
+
+SessionPtr TenantSessions::Peek(const std::string& tenant) {
+  absl::MutexLock lock(&mutex_);
+  const Entry* const entry = OpenEntry(tenant);
+  return entry == nullptr ? nullptr : entry->session;
+}
+
+void TenantSessions::Keep(const std::string& tenant, const std::string& token, SessionPtr session) {
   // The clients end without the lock: they call the daemon.
   std::vector<SessionPtr> ended;
   const absl::Time now = absl::Now();
   absl::MutexLock lock(&mutex_);
   Entry& entry = tenants_[tenant];
-  ended.push_back(std::exchange(entry.session, std::move(session)));
+  if (entry.session != session) {
+    ended.push_back(std::exchange(entry.session, std::move(session)));
+    entry.tokens.clear();
+  }
   entry.last_use = now;
+  absl::erase_if(entry.tokens, [&](const auto& each) { return now - each.second > kTokenTime; });
+  entry.tokens[token] = now;
   absl::erase_if(tenants_, [&](const auto& each) {
     const Entry& other = each.second;
     const bool is_idle = other.session.use_count() == 1 && now - other.last_use > kIdleTime;
@@ -327,11 +364,11 @@ SessionPtr TenantSessions::Find(const std::string& tenant) const {
   return it == tenants_.end() ? nullptr : it->second.session;
 }
 
-void TenantSessions::Forget(const std::string& tenant, const Session* session) {
+void TenantSessions::Forget(const std::string& tenant, const SessionPtr& session) {
   SessionPtr ended;  // Its client ends without the lock.
   absl::MutexLock lock(&mutex_);
   const auto it = tenants_.find(tenant);
-  if (it == tenants_.end() || it->second.session.get() != session) return;
+  if (it == tenants_.end() || it->second.session != session) return;
   ended = std::move(it->second.session);
   tenants_.erase(it);
 }

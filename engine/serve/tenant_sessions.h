@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -21,6 +22,9 @@ namespace pagoda {
 // tenant's session is opened with that tenant's credentials, and the daemon checks them. So what an
 // engine does for a tenant, it does with the tenant's rights: the daemon confines the prompt to the
 // tenant's namespace, and charges its blocks to the tenant.
+//
+// A tenant's session serves all its callers. The daemon checks the token of each: the first one by
+// opening the session, each further one by itself, and again after kTokenTime.
 //
 // Invariants
 // 1. All sessions are with the same run of the daemon: the pools that the engine has mapped are the
@@ -43,25 +47,29 @@ class TenantSessions : public std::enable_shared_from_this<TenantSessions> {
   using Opener =
       std::function<absl::StatusOr<Session>(const std::string& tenant, const std::string& token)>;
 
+  // Whether the daemon takes the token for the tenant's. Errors: as of the opener.
+  using Checker = std::function<absl::Status(const std::string& tenant, const std::string& token)>;
+
   // `own`: the engine's session. `check_own`: an error if the daemon no longer knows that session.
-  TenantSessions(Session own, Opener open, std::function<absl::Status()> check_own)
+  TenantSessions(Session own, Opener open, Checker check, std::function<absl::Status()> check_own)
       : own_(std::make_shared<Session>(std::move(own))),
         open_(std::move(open)),
+        check_(std::move(check)),
         check_own_(std::move(check_own)) {}
 
-  // The session for a request of a tenant, null if none is open. The request holds it until it
-  // ends. The last holder must be able to wait: a session calls the daemon when it ends. REQUIRES:
-  // the tenant is not "".
-  SessionPtr Use(const std::string& tenant) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same, but opens a session if none is open. Errors: those of the opener; those of
-  // `check_own`.
+  // The session for a request of a tenant, null if none is open or the token must be checked. The
+  // request holds it until it ends. The last holder must be able to wait: a session calls the
+  // daemon when it ends. REQUIRES: the tenant is not "".
+  SessionPtr Use(const std::string& tenant, const std::string& token) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same, but opens a session if none is open, and checks the token. Errors: those of the
+  // opener and of the checker; those of `check_own`.
   absl::StatusOr<SessionPtr> Get(const std::string& tenant, const std::string& token)
       ABSL_LOCKS_EXCLUDED(opening_, mutex_);
   // The open session of a tenant, null if it has none. The engine's own session for the tenant "".
   SessionPtr Find(const std::string& tenant) const ABSL_LOCKS_EXCLUDED(mutex_);
   const SessionPtr& own() const { return own_; }
   // The next request of the tenant gets another session than this one.
-  void Forget(const std::string& tenant, const Session* session) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Forget(const std::string& tenant, const SessionPtr& session) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // All sessions as one client. The scheduler's batches go to it; each of their operations runs in
@@ -69,21 +77,45 @@ class TenantSessions : public std::enable_shared_from_this<TenantSessions> {
   // fail, and the others do not. Keeps this object alive.
   std::unique_ptr<CacheClient> MakeClient();
 
-  // How long a session without requests stays open.
+  // How long a session without requests stays open. It then ends when another one is opened.
   static constexpr absl::Duration kIdleTime = absl::Minutes(5);
+  // How long a refusal of a tenant's token holds. Many requests with it cost one call.
+  static constexpr absl::Duration kRefusalTime = absl::Seconds(1);
+  // How long the daemon's word on a token holds.
+  static constexpr absl::Duration kTokenTime = absl::Seconds(5);
 
  private:
   struct Entry {
     SessionPtr session;
     absl::Time last_use;
+    absl::flat_hash_map<std::string, absl::Time> tokens;  // When the daemon took each.
   };
 
-  void Keep(const std::string& tenant, SessionPtr session) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The tenant's entry; null unless its session is open.
+  Entry* OpenEntry(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  SessionPtr Peek(const std::string& tenant) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `session` is the tenant's, and the daemon has just taken the token.
+  void Keep(const std::string& tenant, const std::string& token, SessionPtr session)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   const SessionPtr own_;
   const Opener open_;
+  const Checker check_;
   const std::function<absl::Status()> check_own_;
+  struct Refusal {
+    absl::Status status;
+    absl::Time time;
+  };
+  // Whether the daemon has just refused the token for the tenant.
+  absl::Status Refused(const std::string& tenant, const std::string& token)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
+  // Keeps a refusal. Returns it.
+  absl::Status Refuse(const std::string& tenant, const std::string& token, absl::Status status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(opening_);
+
   absl::Mutex opening_;  // Held while a session is being opened; locked before mutex_.
+  absl::flat_hash_map<std::pair<std::string, std::string>, Refusal> refusals_
+      ABSL_GUARDED_BY(opening_);
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, Entry> tenants_ ABSL_GUARDED_BY(mutex_);
 };

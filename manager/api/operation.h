@@ -224,6 +224,9 @@ struct MatchPrefix {
   std::vector<uint64_t> extra_token_ids;
   std::vector<MultimodalItem> multimodal_items;
   std::vector<ClientKey> keys = {};
+  // The tenant that asks, for a client that has a session for each tenant. The core does not read
+  // it, and it is not sent. Likewise in OffloadPrefix and PrefetchPrefix.
+  std::string tenant = {};
 };
 struct MatchedPrefix {
   uint32_t matched_tokens = 0;
@@ -273,6 +276,7 @@ struct OffloadPrefix {
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
   std::vector<ClientKey> keys = {};
+  std::string tenant = {};
 };
 struct OffloadedPrefix {
   uint32_t blocks = 0;  // Offloaded, over all windows.
@@ -291,6 +295,7 @@ struct PrefetchPrefix {
   // Fetches that have not ended by then are given up. Blocks that have arrived stay.
   absl::Duration deadline = absl::InfiniteDuration();
   std::vector<ClientKey> keys = {};
+  std::string tenant = {};
 };
 struct PrefetchedPrefix {
   uint32_t matched_tokens = 0;  // Cached in any tier.

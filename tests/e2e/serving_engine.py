@@ -59,6 +59,7 @@ class ServingEngine:
             assert time.monotonic() < deadline, f"the engine is not ready:\n{self.log.read_text()}"
             time.sleep(0.01)
         self.http_address = ready[3]
+        self.channel = self.connect(self.token)
         return self
 
     def connect(self, token=None):
@@ -88,8 +89,9 @@ class ServingEngine:
         """Stops it as an operator would."""
         for channel in self.channels:
             channel.close()
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+        if self.process.poll() is not None:
+            return  # The test has ended it.
+        self.process.send_signal(signal.SIGTERM)
         status = self.wait(STOP_SECONDS)
         assert status == 0, f"exit status {status}:\n{self.log.read_text()}"
 

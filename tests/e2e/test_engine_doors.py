@@ -112,12 +112,35 @@ def test_a_token_that_only_the_door_knows_is_refused(shared):
         error = refused(engine, 401, prompt=EXPECTED["prompt"], token="token-that-only-the-door-knows-0123", model="qwen3_tiny")
         assert error["code"] == "invalid_api_key"
         assert held(shared, "red") == held(shared, "blue") == (0, 0)
+        # Nor while a session of the tenant is open.
+        shared.write_secret("door.tokens", f"token-that-only-the-door-knows-0123\n{RED}")
+        engine.wait_until(lambda engine: post(engine, "/v1/completions", {"model": "qwen3_tiny", "prompt": [1], "max_tokens": 1}, RED)[0] == 200)
+        error = refused(engine, 401, prompt=EXPECTED["prompt"], token="token-that-only-the-door-knows-0123", model="qwen3_tiny")
+        assert error["code"] == "invalid_api_key"
     # A tenant cannot be taken for another one either: the door says red, the daemon blue.
     shared.write_secret("door.tokens", BLUE)
     with doors(shared, token=ENGINE, tenants=door_tenants[:1], operators={"tokens_file": "operators.tokens"}) as engine:
         error = refused(engine, 403, prompt=EXPECTED["prompt"], token=BLUE, model="qwen3_tiny")
         assert error["code"] == "permission_denied"
-        assert held(shared, "red") == held(shared, "blue") == (0, 0)
+        assert held(shared, "blue") == (0, 0)
+
+
+def test_requests_end_together_when_no_daemon_comes(start_cache):
+    daemon = start_cache()
+    with doors(daemon, arguments=("--timeout", "1", "--reconnect-seconds", "5")) as engine:
+        calls = [generate(engine.connect(), EXPECTED["prompt"] + [i], LONG_TOKENS) for i in range(6)]
+        for call in calls:
+            next(call)
+        daemon.kill()
+        begin = time.monotonic()
+        for call in calls:
+            with pytest.raises(grpc.RpcError) as error:
+                ids_of(call)
+            assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert time.monotonic() - begin < 20, "each searched by itself"
+        daemon.start()
+        engine.wait_until(lambda engine: engine.http("/readyz")[0] == 200)
+        assert ids_of(generate(engine.connect(), EXPECTED["prompt"], 20)) == EXPECTED["ids"]
 
 
 def test_a_generation_outlives_the_daemon(start_cache):
@@ -195,6 +218,12 @@ def test_an_engine_that_drains_answers_what_runs(start_cache):
         engine.stop()
         thread.join()
         assert answers[0][0] == 200 and json.loads(answers[0][2])["usage"]["completion_tokens"] == 400
+
+
+def test_an_open_door_in_front_of_a_daemon_with_callers_is_refused(shared):
+    engine = doors(shared, token=ENGINE)
+    with pytest.raises(AssertionError, match="everybody on this machine would work with the engine's rights"):
+        engine.start()
 
 
 def test_a_configuration_without_a_model_is_refused(start_cache, tmp_path):

@@ -51,6 +51,7 @@ def start(request, start_daemon, tmp_path_factory):
             doors = {"http_address": "127.0.0.1:0"} | (server or {})
             if request.param == "daemon":
                 return start_daemon(engine={"model_dir": str(model)}, cache={"layers": None, "primary": 2048}, server=doors, **sections)
+            sections.setdefault("sessions", {"default_lease": "2s"})
             daemon = start_daemon(cache={"layers": None, "primary": 2048, "model_dir": str(model)}, **sections)
             callers = {name: daemon.config[name] for name in ("tenants", "operators") if name in daemon.config}
             return running.enter_context(ServingEngine(daemon, token=daemon.operator_token, engine={"model_dir": str(model)}, server=doors, **callers))

@@ -125,6 +125,13 @@ class TenantSessionsTest : public ::testing::Test {
           session.is_over = [this] { return over_; };
           return session;
         },
+        [this](const std::string& tenant, const std::string& token) {
+          ++checked_;
+          return token == absl::StrCat("token of ", tenant) ||
+                         token == absl::StrCat("second token of ", tenant)
+                     ? absl::OkStatus()
+                     : MakeError(Reason::kUnauthenticated, "the token is not known");
+        },
         [this] { return own_status_; });
   }
   absl::StatusOr<TenantSessions::SessionPtr> Get(TenantSessions& sessions,
@@ -137,6 +144,7 @@ class TenantSessionsTest : public ::testing::Test {
   absl::Status own_status_;
   bool over_ = false;
   int opened_ = 0;
+  int checked_ = 0;
 };
 
 AddSequence Add(uint64_t sequence, const std::string& tenant, const std::string& owner = "") {
@@ -261,7 +269,11 @@ TEST_F(TenantSessionsTest, NothingOfATenantRunsWithTheEnginesOwnRights) {
   const auto client = sessions->MakeClient();
   EXPECT_FALSE(sessions->Get("red", "another token").ok());
   const Operation query = QueryCapacity{.name_space = {}, .tokens = {1}, .tenant = "red"};
-  const Operation batch[] = {Add(1, "red"), query};
+  const Operation batch[] = {
+      Add(1, "red"), query,
+      MatchPrefix{.tokens = {1}, .extra_token_ids = {}, .multimodal_items = {}, .tenant = "red"},
+      OffloadPrefix{.name_space = {}, .tokens = {1}, .tenant = "red"},
+      PrefetchPrefix{.name_space = {}, .tokens = {1}, .tenant = "red"}};
   const auto result = client->Execute(batch);
   ASSERT_TRUE(result.ok());
   for (const auto& one : result->results) {
@@ -272,23 +284,39 @@ TEST_F(TenantSessionsTest, NothingOfATenantRunsWithTheEnginesOwnRights) {
 
 TEST_F(TenantSessionsTest, ARequestFindsTheSessionThatAnotherOpened) {
   const auto sessions = Make();
-  EXPECT_EQ(sessions->Use("red"), nullptr);
+  EXPECT_EQ(sessions->Use("red", "token of red"), nullptr);
   const auto first = Get(*sessions, "red");
   ASSERT_TRUE(first.ok());
-  EXPECT_EQ(sessions->Use("red"), *first);
+  EXPECT_EQ(sessions->Use("red", "token of red"), *first);
   EXPECT_EQ(*Get(*sessions, "red"), *first);
   EXPECT_EQ(opened_, 1);
 
   over_ = true;  // The client has noticed that its session is over.
-  EXPECT_EQ(sessions->Use("red"), nullptr);
+  EXPECT_EQ(sessions->Use("red", "token of red"), nullptr);
   over_ = false;
   sessions->Forget("red", nullptr);  // Another one.
-  EXPECT_EQ(sessions->Use("red"), *first);
-  sessions->Forget("red", first->get());
+  EXPECT_EQ(sessions->Use("red", "token of red"), *first);
+  sessions->Forget("red", *first);
   const auto second = Get(*sessions, "red");
   ASSERT_TRUE(second.ok());
   EXPECT_NE(*second, *first);
   EXPECT_EQ(opened_, 2);
+}
+
+TEST_F(TenantSessionsTest, EachTokenIsCheckedByTheDaemon) {
+  const auto sessions = Make();
+  const auto first = Get(*sessions, "red");
+  ASSERT_TRUE(first.ok());
+  // A token that the session was not opened with.
+  EXPECT_EQ(sessions->Use("red", "second token of red"), nullptr);
+  EXPECT_EQ(ReasonOf(sessions->Get("red", "token of blue").status()), Reason::kUnauthenticated);
+  EXPECT_EQ(sessions->Use("red", "token of blue"), nullptr);
+  EXPECT_EQ(*sessions->Get("red", "second token of red"), *first);
+  EXPECT_EQ(sessions->Use("red", "second token of red"), *first);
+  EXPECT_EQ(*sessions->Get("red", "second token of red"), *first);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(sessions->Get("red", "token of blue").ok());
+  EXPECT_EQ(opened_, 1);
+  EXPECT_EQ(checked_, 2) << "a flood of refused requests costs one call";
 }
 
 TEST_F(TenantSessionsTest, NoSessionOfAnotherRunOfTheDaemonIsUsed) {
@@ -297,7 +325,7 @@ TEST_F(TenantSessionsTest, NoSessionOfAnotherRunOfTheDaemonIsUsed) {
   // one.
   own_status_ = MakeError(Reason::kStaleSession, "of an earlier daemon");
   EXPECT_EQ(ReasonOf(Get(*sessions, "red").status()), Reason::kStaleSession);
-  EXPECT_EQ(sessions->Use("red"), nullptr);
+  EXPECT_EQ(sessions->Use("red", "token of red"), nullptr);
 }
 
 }  // namespace
