@@ -213,10 +213,11 @@ void OpenAiApi::Refuse(const HttpResponse& response, HttpExchange& exchange) {
 
 class OpenAiApi::Post final : public HttpPost {
  public:
-  Post(OpenAiApi* api, Kind kind, Identity caller, std::string token, std::unique_ptr<Place> place)
+  Post(OpenAiApi* api, Kind kind, const Identity& caller, std::string token,
+       std::unique_ptr<Place> place)
       : api_(api),
         kind_(kind),
-        caller_(std::move(caller)),
+        caller_(caller),
         token_(std::move(token)),
         place_(std::move(place)),
         memory_(std::in_place, &api->memory_, caller_.tenant) {}
