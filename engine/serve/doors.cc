@@ -22,6 +22,17 @@
 namespace pagoda {
 namespace {
 
+// Where the doors are if the file does not say. The configuration's own defaults are the daemon's.
+constexpr char kGrpcAddress[] = "127.0.0.1:7074";
+constexpr char kHttpAddress[] = "127.0.0.1:7076";
+
+void TakeOwnDefaults(server::Config::Server& server) {
+  const server::Config::Server daemon;
+  if (server.unix_socket == daemon.unix_socket) server.unix_socket.clear();
+  if (server.grpc_address == daemon.grpc_address) server.grpc_address = kGrpcAddress;
+  if (server.http_address == daemon.http_address) server.http_address = kHttpAddress;
+}
+
 // The names of all tenants, the default tenant's first.
 std::vector<std::string> TenantNames(const server::Config& config) {
   std::vector<std::string> names = {""};
@@ -34,6 +45,7 @@ std::vector<std::string> TenantNames(const server::Config& config) {
 absl::StatusOr<server::Config> LoadDoors(const std::string& file, const std::string& model_dir) {
   absl::StatusOr<server::Config> config = server::LoadConfig(file);
   if (!config.ok()) return config;
+  TakeOwnDefaults(config->server);
   if (!model_dir.empty()) config->engine.model_dir = model_dir;
   if (config->engine.model_dir.empty()) {
     return MakeError(Reason::kInvalidArgument,

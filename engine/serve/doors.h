@@ -15,8 +15,9 @@ namespace pagoda {
 
 // Reads the program's configuration: a file with the keys of the daemon's, of which `engine`,
 // `server`, `tenants`, `operators`, `default_tenant_share` and `log` count here. `model_dir`, if
-// given, replaces engine.model_dir. Errors: those of LoadConfig and ValidateConfig;
-// INVALID_ARGUMENT without a model.
+// given, replaces engine.model_dir. An address of the daemon's defaults becomes this program's
+// default: gRPC on 127.0.0.1:7074, HTTP on 127.0.0.1:7076, and no Unix socket. Errors: those of
+// LoadConfig and ValidateConfig; INVALID_ARGUMENT without a model.
 absl::StatusOr<server::Config> LoadDoors(const std::string& file, const std::string& model_dir);
 
 // The engine's options as the configuration says, with the connection that `options` has.

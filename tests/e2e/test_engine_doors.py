@@ -73,6 +73,18 @@ def test_both_doors_answer_with_the_reference_tokens(start_cache):
     daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
 
 
+def test_its_default_addresses_are_not_the_daemons(start_cache):
+    """Another program of this machine can have them. Then the error names the address."""
+    engine = doors(start_cache())
+    engine.config["server"] = {}
+    try:
+        with engine:
+            assert engine.http_address == "127.0.0.1:7076"
+            assert "gRPC on 127.0.0.1:7074" in engine.log.read_text()
+    except AssertionError as error:
+        assert "127.0.0.1:7074" in str(error) or "127.0.0.1:7076" in str(error), error
+
+
 def test_a_tenant_works_with_its_own_rights(shared):
     with tenant_doors(shared) as engine:
         red, blue = engine.connect(RED), engine.connect(BLUE)
