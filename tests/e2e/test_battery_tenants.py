@@ -7,7 +7,7 @@ import time
 
 import abusive_client
 import pytest
-from battery import LONG, Figures, check_adds_up, check_afterwards, pick
+from battery import LONG, Figures, ask_for_short_slices, check_adds_up, check_afterwards, pick
 from forked_clients import forked_clients
 from pagoda_client import Client, authorized
 from pagoda.v1 import admin_pb2
@@ -117,6 +117,7 @@ def slowdowns(quiet, here, elsewhere):
 @pytest.mark.parametrize("operations", BATCHES)
 def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemons, operations):
     figures = Figures(f"tenants, batches of {operations}")
+    ask_for_short_slices()
     daemon, other_daemon = daemons
     quiet = Client(authorized(daemon.connect(), QUIET), "quiet", lease_ms=abusive_client.LEASE_MS)
     quiet.cache(1, PROMPT)

@@ -2,6 +2,7 @@
 for the tenant that asks, with that tenant's credentials."""
 
 import json
+import socket
 import threading
 import time
 
@@ -73,16 +74,24 @@ def test_both_doors_answer_with_the_reference_tokens(start_cache):
     daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
 
 
+def is_free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
 def test_its_default_addresses_are_not_the_daemons(start_cache):
-    """Another program of this machine can have them. Then the error names the address."""
+    if not (is_free(7074) and is_free(7076)):
+        pytest.skip("another program has the default ports")
     engine = doors(start_cache())
     engine.config["server"] = {}
-    try:
-        with engine:
-            assert engine.http_address == "127.0.0.1:7076"
-            assert "gRPC on 127.0.0.1:7074" in engine.log.read_text()
-    except AssertionError as error:
-        assert "127.0.0.1:7074" in str(error) or "127.0.0.1:7076" in str(error), error
+    with engine:
+        assert engine.http_address == "127.0.0.1:7076"
+        assert "gRPC on 127.0.0.1:7074, HTTP" in engine.log.read_text(), "there is no Unix socket"
 
 
 def test_a_tenant_works_with_its_own_rights(shared):
