@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/engine_options.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/generate.h"
 #include "engine/generator.h"

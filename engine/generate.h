@@ -12,10 +12,10 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/stopwatch.h"
 #include "engine/adapter_index.h"
 #include "engine/rotary_range.h"
 #include "engine/schedule/sampling.h"
-#include "engine/schedule/stopwatch.h"
 #include "engine/structured/grammar.h"
 #include "manager/api/operation.h"
 #include "pools/types.h"

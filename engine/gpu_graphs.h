@@ -1,24 +1,11 @@
-// Whether a GPU runs the launches of a decode step as one graph, and how often it did.
+// How often a GPU ran the launches of a decode step as one graph (GpuGraphs).
 #ifndef PAGODA_ENGINE_GPU_GRAPHS_H_
 #define PAGODA_ENGINE_GPU_GRAPHS_H_
 
 #include <cstdint>
 #include <string>
 
-#include "engine/choices.h"
-
 namespace pagoda {
-
-enum class GpuGraphs {
-  kAuto,   // If the self-test at the start has found that a graph gives the same numbers.
-  kOff,    // Each launch is a call of its own.
-  kCheck,  // As kAuto. But each step is captured again, and the graph runs only if the launches are
-           // equal. Slower than kOff: for finding errors.
-};
-
-inline Choices<GpuGraphs> GpuGraphChoices() {
-  return {{"auto", GpuGraphs::kAuto}, {"off", GpuGraphs::kOff}, {"check", GpuGraphs::kCheck}};
-}
 
 // Since the start of an engine.
 struct StepGraphCounts {

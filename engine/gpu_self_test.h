@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "engine/choices.h"
+#include "base/engine_options.h"
 #include "engine/model/backend/gpu_report.h"
 #include "kernels/types.h"
 

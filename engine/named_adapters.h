@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/adapter_folders.h"
+#include "base/adapter_folders.h"
 #include "engine/adapter_index.h"
 #include "engine/checkpoint/adapter.h"
 #include "engine/checkpoint/checkpoint.h"

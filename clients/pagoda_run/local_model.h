@@ -11,8 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/engine_options.h"
 #include "clients/pagoda_run/local_cache.h"
-#include "engine/choices.h"
 #include "engine/engine.h"
 #include "engine/model/backend/gpu_report.h"
 #include "engine/structured/grammar.h"

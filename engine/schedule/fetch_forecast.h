@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
-#include "engine/schedule/stopwatch.h"
+#include "base/stopwatch.h"
 
 namespace pagoda {
 

@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/stopwatch.h"
 #include "engine/schedule/fetch_forecast.h"
-#include "engine/schedule/stopwatch.h"
 #include "manager/api/cache_client.h"
 #include "manager/api/operation.h"
 

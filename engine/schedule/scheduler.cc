@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "engine/schedule/ngram_proposer.h"
-#include "engine/schedule/stopwatch.h"
 
 namespace pagoda {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/schedule/stopwatch.h"
 
 namespace pagoda {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/schedule/stopwatch.h"
 
 namespace pagoda {
 namespace {

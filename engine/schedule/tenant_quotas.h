@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/stopwatch.h"
 #include "engine/generate.h"
-#include "engine/schedule/stopwatch.h"
 #include "manager/api/operation.h"
 
 namespace pagoda {

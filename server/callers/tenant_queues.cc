@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "base/counted.h"
 #include "base/error.h"
-#include "engine/schedule/stopwatch.h"
+#include "base/stopwatch.h"
 #include "server/supervision/processor_share.h"
 
 namespace pagoda::server {

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/engine_options.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/gpu_graphs.h"
 #include "engine/model/layers/transformer.h"

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "engine/choices.h"
+#include "base/engine_options.h"
 #include "engine/model/backend/backend.h"
 
 namespace pagoda {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/choices.h"
+#include "base/engine_options.h"
 #include "engine/gpu_graphs.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/backend/gpu_report.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/engine_options.h"
 #include "engine/checkpoint/adapter.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/gpu_graphs.h"

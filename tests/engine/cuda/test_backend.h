@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/choices.h"
+#include "base/engine_options.h"
 #include "engine/gpu_graphs.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/backend/gpu_report.h"

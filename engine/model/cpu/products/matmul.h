@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/choices.h"
+#include "base/engine_options.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/cpu/products/instructions.h"
 #include "kernels/cpu/execution.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/choices.h"
+#include "base/engine_options.h"
 #include "engine/model/backend/rows_view.h"
 #include "engine/model/cpu/products/matmul.h"
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "base/engine_options.h"
 #include "engine/checkpoint/model_config.h"
-#include "engine/choices.h"
 #include "engine/model/backend/gpu_report.h"
 #include "kernels/types.h"
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/engine_options.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/gpu_graphs.h"
 #include "engine/model/backend/model_input.h"

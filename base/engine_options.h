@@ -1,6 +1,7 @@
-// The options of an engine that a user chooses by name, in configuration keys and flags.
-#ifndef PAGODA_ENGINE_CHOICES_H_
-#define PAGODA_ENGINE_CHOICES_H_
+// The options of the bundled engine that a user chooses by name, in the daemon's configuration and
+// in flags. The engine's files say what they do.
+#ifndef PAGODA_BASE_ENGINE_OPTIONS_H_
+#define PAGODA_BASE_ENGINE_OPTIONS_H_
 
 #include <cstdint>
 #include <string>
@@ -49,6 +50,14 @@ enum class GpuAttention {
   kHopper,  // Kernels for Hopper, if types and shapes permit them. Other GPUs are refused.
 };
 
+// Whether a GPU runs the launches of a decode step as one graph.
+enum class GpuGraphs {
+  kAuto,   // If the self-test at the start has found that a graph gives the same numbers.
+  kOff,    // Each launch is a call of its own.
+  kCheck,  // As kAuto. But each step is captured again, and the graph runs only if the launches are
+           // equal. Slower than kOff: for finding errors.
+};
+
 // What happens to the KV of a preempted sequence until the sequence runs again.
 enum class Preemption {
   kOffload,    // It is offloaded to the secondary tier, if the cache has one with free slots.
@@ -75,6 +84,9 @@ inline Choices<GpuAttention> GpuAttentions() {
           {"sm80", GpuAttention::kSm80},
           {"hopper", GpuAttention::kHopper}};
 }
+inline Choices<GpuGraphs> GpuGraphChoices() {
+  return {{"auto", GpuGraphs::kAuto}, {"off", GpuGraphs::kOff}, {"check", GpuGraphs::kCheck}};
+}
 inline Choices<Preemption> Preemptions() {
   return {{"offload", Preemption::kOffload}, {"recompute", Preemption::kRecompute}};
 }
@@ -89,4 +101,4 @@ std::string NameOf(const Choices<Choice>& choices, Choice choice) {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_CHOICES_H_
+#endif  // PAGODA_BASE_ENGINE_OPTIONS_H_

@@ -1,4 +1,4 @@
-#include "engine/adapter_folders.h"
+#include "base/adapter_folders.h"
 
 #include <set>
 

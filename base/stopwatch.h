@@ -1,6 +1,6 @@
 // A clock that is not affected by changes of the system's time.
-#ifndef PAGODA_ENGINE_SCHEDULE_STOPWATCH_H_
-#define PAGODA_ENGINE_SCHEDULE_STOPWATCH_H_
+#ifndef PAGODA_BASE_STOPWATCH_H_
+#define PAGODA_BASE_STOPWATCH_H_
 
 #include <chrono>
 
@@ -28,4 +28,4 @@ class Stopwatch {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SCHEDULE_STOPWATCH_H_
+#endif  // PAGODA_BASE_STOPWATCH_H_

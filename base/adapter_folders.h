@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_ADAPTER_FOLDERS_H_
-#define PAGODA_ENGINE_ADAPTER_FOLDERS_H_
+#ifndef PAGODA_BASE_ADAPTER_FOLDERS_H_
+#define PAGODA_BASE_ADAPTER_FOLDERS_H_
 
 #include <cstddef>
 #include <string>
@@ -24,4 +24,4 @@ absl::Status CheckAdapterFolders(absl::Span<const AdapterFolder> folders);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_ADAPTER_FOLDERS_H_
+#endif  // PAGODA_BASE_ADAPTER_FOLDERS_H_
