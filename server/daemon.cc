@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -22,18 +23,16 @@
 #include "manager/shared_manager.h"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/cache.grpc.pb.h"
-#include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
 #include "server/admin/admin_service.h"
 #include "server/bridges/bridges.h"
 #include "server/cache/cache_opener.h"
 #include "server/callers/admission.h"
 #include "server/callers/authenticator.h"
-#include "server/callers/open_calls.h"
 #include "server/calls/rpc_metrics.h"
 #include "server/config/tenant_options.h"
 #include "server/directory/cache_directory.h"
-#include "server/generate/engine_service.h"
+#include "server/engine/engine_child.h"
 #include "server/http/gzip.h"
 #include "server/http/health.h"
 #include "server/http/http_fence.h"
@@ -46,7 +45,6 @@
 #include "server/log/log.h"
 #include "server/memory/map_socket.h"
 #include "server/metrics/metrics.h"
-#include "server/openai/openai_api.h"
 #include "server/peers/peer_server.h"
 #include "server/rpc/cache_service.h"
 #include "server/rpc/grpc_server.h"
@@ -70,6 +68,12 @@ constexpr absl::Duration kTokensCheckInterval = absl::Seconds(1);
 // The longest delay until a priority or a pin expires. Blocks are offloaded ahead of need this
 // often.
 constexpr absl::Duration kMaintenanceInterval = absl::Milliseconds(20);
+
+// The engine's time to answer the callers whose generations it cuts at the end of drain_timeout.
+constexpr absl::Duration kEngineGrace = absl::Seconds(2);
+
+// The least time of the other clients' calls, once the engine has ended.
+constexpr absl::Duration kOthersGrace = absl::Seconds(1);
 
 // The disk tier's time for its last writes if the calls took all of drain_timeout.
 constexpr absl::Duration kDiskGrace = absl::Seconds(2);
@@ -109,6 +113,14 @@ absl::Status CheckAddressSpace(const Config::Server& server) {
                    " beside; raise the limit, or lower these keys"));
 }
 
+// 256 random bits.
+std::string RandomToken() {
+  std::random_device device;
+  std::string token;
+  for (int i = 0; i < 8; ++i) absl::StrAppend(&token, absl::Hex(device(), absl::kZeroPad8));
+  return token;
+}
+
 }  // namespace
 
 Daemon::Daemon(Config config, std::function<void()> request_drain, absl::Time start_time)
@@ -129,7 +141,7 @@ SharedManager& Daemon::manager() { return opener_->own()->manager(); }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
     Config config, std::function<void()> request_drain,
-    const std::vector<grpc::Service*>& extra_services) {
+    const std::vector<grpc::Service*>& extra_services, const std::function<bool()>& interrupted) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
   auto daemon =
       absl::WrapUnique(new Daemon(std::move(config), std::move(request_drain), absl::Now()));
@@ -141,10 +153,21 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (absl::Status status = daemon->MakeServices(); !status.ok()) return status;
   if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
   daemon->opener_->Keep();
+  if (absl::Status status = daemon->StartEngine(interrupted); !status.ok()) return status;
   return daemon;
 }
 
 absl::Status Daemon::ResolveAddresses() {
+  if (!config_.engine.model_dir.empty()) {
+    // The engine takes them later. An address that another process has is better known now.
+    for (const std::string& text :
+         {config_.engine.GrpcAddress(config_.server), config_.engine.HttpAddress(config_.server)}) {
+      if (text.empty()) continue;
+      const absl::StatusOr<TcpAddress> parsed = ParseAddress(text);
+      if (!parsed.ok()) return parsed.status();
+      if (absl::Status status = CheckCanListen(*parsed); !status.ok()) return status;
+    }
+  }
   for (const auto& [text, address] : {std::pair(&config_.server.grpc_address, &grpc_address_),
                                       std::pair(&config_.server.http_address, &http_address_),
                                       std::pair(&config_.server.probe_address, &probe_address_)}) {
@@ -264,17 +287,13 @@ absl::Status Daemon::MakeServices() {
                      own == nullptr ? nullptr : &own->parts().streams->metrics());
   if (!bridges.ok()) return bridges.status();
   bridges_ = *std::move(bridges);
-  Engine* const engine = own == nullptr ? nullptr : own->engine();
-  const ModelText* const text = own == nullptr ? nullptr : own->text();
-  engine_service_ = std::make_unique<EngineService>(
-      engine, text, ModelName(config_.engine.model_dir), config_.cache.name, &state_,
-      admission_.get(), std::bind_front(CheckSource, sources_.get()));
+  if (!config_.engine.model_dir.empty()) MakeEngine();
   const DaemonParts parts = {.caches = caches_.get(),
                              .opener = opener_.get(),
                              .cache_service = cache_service_.get(),
                              .events = event_service_.get(),
                              .bridges = bridges_.get(),
-                             .engine = engine_service_.get(),
+                             .engine = engine_.get(),
                              .state = &state_,
                              .admission = admission_.get(),
                              .gpu_report = own == nullptr ? nullptr : own->gpu_report(),
@@ -285,9 +304,9 @@ absl::Status Daemon::MakeServices() {
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
   if (config_.server.reflection) {
-    std::vector<std::string> names = {
-        v1::CacheService::service_full_name(), v1::EventService::service_full_name(),
-        v1::EngineService::service_full_name(), v1::AdminService::service_full_name()};
+    std::vector<std::string> names = {v1::CacheService::service_full_name(),
+                                      v1::EventService::service_full_name(),
+                                      v1::AdminService::service_full_name()};
     if (bridges_->service() != nullptr) {
       names.emplace_back(vllm::grpc::engine::VllmEngine::service_full_name());
     }
@@ -298,23 +317,14 @@ absl::Status Daemon::MakeServices() {
         HttpFence::Options{.address = *http_address_, .knows_callers = config_.knows_callers()},
         authenticator_.get());
     status_api_ = std::make_unique<StatusApi>(parts, http_fence_.get());
-    openai_ = std::make_unique<OpenAiApi>(
-        OpenAiApi::Options{.max_generations = config_.server.max_http_generations,
-                           .max_body_bytes = config_.server.max_message_bytes},
-        engine, engine_service_->model_name(), text, &state_, http_fence_.get(), tenants_.get(),
-        &engine_service_->prompt_queues());
   }
   metrics_ = std::make_unique<Metrics>(
-      parts, rpc_metrics_.get(), openai_.get(),
+      parts, rpc_metrics_.get(),
       config_.metrics.tenants ? TenantLabels::kNames : TenantLabels::kSummed);
   heartbeat_ = std::make_unique<Heartbeat>(
       HeartbeatInterval(supervisor_.watchdog_timeout()),
       [this] {
         for (const CachePtr& cache : caches_->All()) cache->manager->revision();
-        if (state_.phase() == ServingState::Phase::kStarting || told_of_engine_) return;
-        const absl::Status files = EngineStatus();
-        told_of_engine_ = !files.ok();
-        if (told_of_engine_) Log(LogLevel::kError, std::string(files.message()));
       },
       &supervisor_);
   if (config_.knows_callers()) {
@@ -343,7 +353,6 @@ absl::Status Daemon::MakeServices() {
   maintenance_timer_ = std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] {
     opener_->Maintain();
     admission_->answers()->CancelSome(SharedManager::Now());
-    if (openai_ != nullptr) openai_->ReturnMemory(absl::Now());
   });
   return CheckThreads();
 }
@@ -355,7 +364,6 @@ absl::Status Daemon::CheckThreads() const {
     if (timer != nullptr) started.Update(timer->started());
   }
   started.Update(cache_service_->started());
-  started.Update(engine_service_->prompt_queues().started());
   return started;
 }
 
@@ -364,12 +372,8 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   if (absl::Status status = ListenForMapping(); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<TlsCredentials>> tls = MakeTls(config_.server);
   if (!tls.ok()) return tls.status();
-  // Calls in kept places, health checks, and refused calls are open beside the others.
-  constexpr size_t kOtherStreams = 2 * OpenCalls::kKeptPlaces + 256;
-  const size_t max_calls = config_.server.max_calls;
-  ConnectionLimit::SetLimits({.open = size_t{2} * config_.server.max_calls_per_connection,
-                              .all_waiting = max_calls + kOtherStreams,
-                              .all_open = 2 * max_calls + kOtherStreams});
+  ConnectionLimit::SetLimits(
+      StreamLimits::For(config_.server.max_calls, config_.server.max_calls_per_connection));
   GrpcServer::Options options{
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,
@@ -379,8 +383,10 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
           2 * uint64_t{config_.server.max_message_bytes}, std::numeric_limits<int>::max())),
       .max_calls_per_connection = static_cast<int>(config_.server.max_calls_per_connection),
       .max_grpc_bytes = config_.server.max_grpc_bytes,
-      .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
-                   admin_service_.get()},
+      .services = {cache_service_.get(), event_service_.get(), admin_service_.get()},
+      .service_names = {v1::CacheService::service_full_name(),
+                        v1::EventService::service_full_name(),
+                        v1::AdminService::service_full_name()},
       .interceptors = rpc_metrics_->MakeInterceptorFactory(admission_->answers()),
       .allow_unguarded = config_.server.insecure};
   if (bridges_->service() != nullptr) options.services.push_back(bridges_->service());
@@ -393,10 +399,41 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   grpc_ = *std::move(server);
   if (absl::Status status = WatchListeners(); !status.ok()) return status;
   if (absl::Status status = CheckAddressSpace(config_.server); !status.ok()) return status;
-  state_.Enter(ServingState::Phase::kServing);
+  state_.Enter(engine_ == nullptr ? ServingState::Phase::kServing
+                                  : ServingState::Phase::kEngineLoads);
   grpc_->SetServing();
+  return absl::OkStatus();
+}
+
+// Each process of the engine gets a credential of its own, which nobody else knows and which ends
+// with it.
+void Daemon::MakeEngine() {
+  engine_ = std::make_unique<EngineChild>([this] {
+    v1::EngineStart start;
+    start.set_version(PAGODA_VERSION);
+    start.set_config(PrintConfig(config_));
+    start.set_endpoint(absl::StrCat("unix:", config_.server.unix_socket));
+    start.set_cache(config_.cache.name);
+    if (config_.knows_callers()) {
+      start.set_token(RandomToken());
+      authenticator_->KnowEngine(start.token());
+    }
+    return start;
+  });
+}
+
+absl::Status Daemon::StartEngine(const std::function<bool()>& interrupted) {
+  if (engine_ != nullptr) {
+    supervisor_.Status(absl::StrCat("starting: loading the model ", config_.engine.model_dir));
+    if (absl::Status status = engine_->Start(interrupted); !status.ok()) return status;
+  }
+  state_.Enter(ServingState::Phase::kServing);
   supervisor_.Ready(absl::StrCat("serving gRPC on ", absl::StrJoin(grpc_endpoints(), " and ")));
   return absl::OkStatus();
+}
+
+v1::CacheEngine Daemon::engine_addresses() const {
+  return engine_ == nullptr ? v1::CacheEngine() : engine_->Addresses();
 }
 
 absl::Status Daemon::WatchListeners() {
@@ -432,15 +469,9 @@ DaemonHealth Daemon::Health() const {
     return {.phase = phase, .start = supervisor_.StartText()};
   }
   return {.phase = phase,
+          .start = supervisor_.StartText(),
           .core_waiting = heartbeat_->waiting(),
-          .silence = listeners_->Longest(),
-          .engine = EngineStatus()};
-}
-
-absl::Status Daemon::EngineStatus() const {
-  ServedCache* const own = opener_->own();
-  if (own == nullptr || own->engine() == nullptr) return absl::OkStatus();
-  return own->engine()->CheckFiles();
+          .silence = listeners_->Longest()};
 }
 
 absl::Status Daemon::ListenHttp() {
@@ -455,7 +486,6 @@ absl::Status Daemon::ListenHttp() {
                                 .body = metrics_->Text()});
   });
   status_api_->AddRoutes(&routes);
-  openai_->AddRoutes(&routes, &handlers.posts);
   absl::StatusOr<std::unique_ptr<HttpServer>> http =
       HttpServer::Start(*http_address_, std::move(handlers));
   if (!http.ok()) return http.status();
@@ -500,10 +530,8 @@ absl::Status Daemon::ListenForMapping() {
 
 Daemon::~Daemon() {
   Drain();
-  // If the daemon never served: no running HTTP generation delays the server's end.
-  if (openai_ != nullptr) openai_->Drain(absl::InfinitePast());
-  // Cuts answers that are still being written. Afterwards the HTTP threads have ended, and nothing
-  // generates any more.
+  if (engine_ != nullptr) engine_->Stop(absl::InfinitePast());  // If the daemon never served.
+  // Cuts answers that are still being written. Afterwards the HTTP threads have ended.
   http_.reset();
   maintenance_timer_.reset();
   if (peers_ != nullptr) peers_->Stop();
@@ -515,7 +543,18 @@ void Daemon::Drain() {
   absl::MutexLock lock(&drain_mutex_);
   if (drained_ || grpc_ == nullptr) return;
   drained_ = true;
-  const absl::Time end = absl::Now() + config_.server.drain_timeout;
+  absl::Time end = absl::Now() + config_.server.drain_timeout;
+  // The engine's running generations need their sessions.
+  if (engine_ != nullptr) {
+    state_.Enter(ServingState::Phase::kEngineDrains);
+    grpc_->SetNotServing();
+    supervisor_.Stopping("draining: the engine's generations can go on");
+    engine_->Stop(end + kEngineGrace);
+    // A killed engine leaves it.
+    unlink(config_.engine.UnixSocket(config_.server).c_str());
+  }
+  // The other clients have time of their own.
+  end = std::max(end, absl::Now() + kOthersGrace);
   drain_end_ = end;
   state_.Enter(ServingState::Phase::kDraining);
   // Subscribers see this before their streams end. Calls that continue after it change the cache
@@ -535,7 +574,6 @@ void Daemon::Drain() {
   cache_service_->StopRings();
   // Fetches and publishes end now: the calls that wait for them could take longer than the drain.
   if (sources_ != nullptr) sources_->Stop();
-  if (openai_ != nullptr) openai_->Drain(end);
   grpc_->Shutdown(kConnectionGrace);
   supervisor_.Status("drained");
 }

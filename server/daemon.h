@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "pagoda/v1/caches.pb.h"
 #include "server/config/config.h"
 #include "server/config/listen_address.h"
 #include "server/supervision/serving_state.h"
@@ -37,7 +38,7 @@ class Bridges;
 class CacheDirectory;
 class CacheOpener;
 class CacheService;
-class EngineService;
+class EngineChild;
 class EventService;
 class GrpcServer;
 class Heartbeat;
@@ -46,7 +47,6 @@ class HttpServer;
 class ListenerWatch;
 class MapSocket;
 class Metrics;
-class OpenAiApi;
 class PeerServer;
 class PeriodicTask;
 class ReflectionService;
@@ -58,7 +58,8 @@ struct DaemonHealth;
 // A running daemon. Thread-safe.
 class Daemon {
  public:
-  // Allocates the memory, loads the model, listens, and serves when it returns: health is SERVING.
+  // Allocates the memory, listens, and starts the bundled engine, if there is one. When it returns,
+  // the daemon serves: health is SERVING.
   // Start and Drain report their progress to the service manager, if there is one.
   // `extra_services` are served beside the daemon's own services and must outlive the daemon, for
   // example the baseline of a benchmark. The request metrics do not count them, and Drain does not
@@ -70,20 +71,26 @@ class Daemon {
   // - UNAVAILABLE: cache.primary_memory is cuda and no GPU memory is available.
   // - FAILED_PRECONDITION: the configuration names a GPU, and the self-test leaves the engine no
   //   kernel to run there.
+  // - Those of EngineChild::Start.
   // - The errors of DiskTier::Open and of Thread::Start.
+  //
+  // `interrupted`: asked now and then while the engine loads its model, when clients can already
+  // use the caches. If it returns true, Start does not wait for the engine.
   //
   // `request_drain` is called at most once, on a gRPC thread, when an operator asks for a drain. It
   // must return at once and let the daemon's owner call Drain. Without it, AdminService refuses the
   // request.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(
       Config config, std::function<void()> request_drain = {},
-      const std::vector<grpc::Service*>& extra_services = {});
+      const std::vector<grpc::Service*>& extra_services = {},
+      const std::function<bool()>& interrupted = {});
   // Drains unless Drain was called.
   ~Daemon();
 
   // Ends the service. Health becomes NOT_SERVING, and new work is refused with DRAINING. A stream
-  // ends when its client has received what it is due. Running generations go on until
-  // drain_timeout. Returns when all calls are over. A second call waits for the first.
+  // ends when its client has received what it is due. First the engine drains: its running
+  // generations go on until drain_timeout. Returns when all calls are over. A second call waits for
+  // the first.
   void Drain() ABSL_LOCKS_EXCLUDED(drain_mutex_);
 
   // The listening addresses: "unix:/path", "127.0.0.1:7070".
@@ -94,6 +101,8 @@ class Daemon {
   std::string probe_endpoint() const;
   // The same for the listener of other daemons.
   std::string peer_endpoint() const;
+  // Where the bundled engine serves; empty if there is none.
+  v1::CacheEngine engine_addresses() const;
 
   // The manager of the configuration's cache. REQUIRES: the configuration has a cache.
   SharedManager& manager();
@@ -117,11 +126,11 @@ class Daemon {
   absl::Status ListenHttp();
   absl::Status ListenForMapping();
   absl::Status WatchListeners();
+  void MakeEngine();
+  absl::Status StartEngine(const std::function<bool()>& interrupted);
 
   // For probes. Thread-safe.
   DaemonHealth Health() const;
-  // OK if there is no engine. REQUIRES: the phase is past kStarting.
-  absl::Status EngineStatus() const;
 
   const Config config_;
   const std::function<void()> request_drain_;
@@ -144,13 +153,12 @@ class Daemon {
   std::unique_ptr<CacheService> cache_service_;
   std::unique_ptr<EventService> event_service_;
   std::unique_ptr<Bridges> bridges_;
-  std::unique_ptr<EngineService> engine_service_;
+  std::unique_ptr<EngineChild> engine_;  // Null: the configuration has no engine.
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<ReflectionService> reflection_;  // Null: switched off.
   std::unique_ptr<Metrics> metrics_;
-  std::unique_ptr<HttpFence> http_fence_;  // Null without HTTP, like the next two.
+  std::unique_ptr<HttpFence> http_fence_;  // Null without HTTP, like the next one.
   std::unique_ptr<StatusApi> status_api_;
-  std::unique_ptr<OpenAiApi> openai_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<PeriodicTask> tokens_timer_;
   std::unique_ptr<PeriodicTask> lease_timer_;
@@ -160,8 +168,6 @@ class Daemon {
   std::unique_ptr<HttpServer> probes_;
   std::unique_ptr<MapSocket> map_socket_;
   std::unique_ptr<GrpcServer> grpc_;
-
-  bool told_of_engine_ = false;  // Used by the heartbeat's thread.
 
   absl::Mutex drain_mutex_;
   bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;

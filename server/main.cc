@@ -18,8 +18,6 @@
 #include "absl/synchronization/notification.h"
 #include "base/printable.h"
 #include "base/thread.h"
-#include "engine/gpu_self_test.h"
-#include "engine/structured/grammar_process.h"
 #include "server/config/byte_count_key.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
@@ -51,6 +49,14 @@ std::string WaitForSignal(const sigset_t& signals) {
   return strsignal(number);
 }
 
+// Whether one of the signals waits for WaitForSignal.
+bool IsSignalled() {
+  sigset_t pending;
+  sigemptyset(&pending);
+  sigpending(&pending);
+  return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}
+
 // Starts a thread that waits for `draining`. Then it ends the process at the next signal, even if
 // the drain is still waiting. The thread exists from the start, because a shutdown must not need a
 // new one. `draining` is never destroyed.
@@ -68,6 +74,13 @@ absl::Status PrepareForcedExit(const sigset_t& signals, absl::Notification* drai
 int Fail(const absl::Status& status) {
   std::cerr << "pagodad: " << Printable(std::string(status.message())) << "\n";
   return EXIT_FAILURE;
+}
+
+// Where the engine serves: the end of the line that says that the daemon is ready.
+std::string EngineText(const v1::CacheEngine& engine) {
+  if (engine.grpc().empty()) return "";
+  return absl::StrCat("; engine: gRPC on ", absl::StrJoin(engine.grpc(), " and "),
+                      engine.http().empty() ? "" : absl::StrCat(", HTTP on ", engine.http()));
 }
 
 int Run(Config config) {
@@ -88,13 +101,15 @@ int Run(Config config) {
   grpc_init();
   // An operator's request ends the process the same way as the signal: it sends the signal.
   const auto request_drain = [] { kill(getpid(), SIGTERM); };
-  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(std::move(config), request_drain);
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon =
+      Daemon::Start(std::move(config), request_drain, {}, IsSignalled);
   if (!daemon.ok()) return Fail(daemon.status());
   const std::string http = (*daemon)->http_endpoint();
   const std::string probes = (*daemon)->probe_endpoint();
   std::cout << "pagodad is ready: gRPC on " << absl::StrJoin((*daemon)->grpc_endpoints(), " and ")
             << (http.empty() ? "" : absl::StrCat(", HTTP on ", http))
-            << (probes.empty() ? "" : absl::StrCat(", probes on ", probes)) << std::endl;
+            << (probes.empty() ? "" : absl::StrCat(", probes on ", probes))
+            << EngineText((*daemon)->engine_addresses()) << std::endl;
   const std::string received = WaitForSignal(signals);
   Log(LogLevel::kInfo, absl::StrCat(received, ": draining"));
   draining.Notify();
@@ -112,7 +127,9 @@ int Main(int argc, char** argv) {
   bool print_config = false;
   const CLI::Option* config_option =
       app.add_option("--config", config_file, "YAML configuration; see deploy/pagodad.yaml");
-  app.add_option("--model", model_dir, "Hugging Face model folder; overrides engine.model_dir");
+  app.add_option("--model", model_dir,
+                 "A model for the bundled engine: a Hugging Face folder or a GGUF file; overrides "
+                 "engine.model_dir");
   app.add_option("--memory", memory,
                  "Host memory for the caches that clients open, such as 8GiB; overrides "
                  "memory.host. Without --config and --model there is no other cache");
@@ -145,11 +162,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace pagoda::server
 
-int main(int argc, char** argv) {
-  for (const auto& process_main : {pagoda::GpuSelfTestMain, pagoda::GrammarProcessMain}) {
-    if (const std::optional<int> status = process_main(argc, argv); status.has_value()) {
-      return *status;
-    }
-  }
-  return pagoda::server::Main(argc, argv);
-}
+int main(int argc, char** argv) { return pagoda::server::Main(argc, argv); }

@@ -92,6 +92,11 @@ absl::StatusOr<std::unique_ptr<ConnectedEngine>> ConnectedEngine::Create(Options
     };
   }
   absl::StatusOr<Opened> opened = connected->Open(chosen.client.timeout);
+  const absl::Time end = absl::Now() + chosen.patience;
+  while (!opened.ok() && MayChange(opened.status()) && absl::Now() < end) {
+    absl::SleepFor(kFirstPause);
+    opened = connected->Open(chosen.client.timeout);
+  }
   if (!opened.ok()) return opened.status();
   connected->Keep(std::move(opened->sessions));
   absl::StatusOr<std::unique_ptr<Engine>> engine =
@@ -488,16 +493,37 @@ void ConnectedEngine::FetchPrompt(const GenerateRequest& request,
   const TenantSessions::SessionPtr session = open == nullptr ? nullptr : open->Find(request.tenant);
   const std::shared_ptr<PrefixFetcher> fetcher = session == nullptr ? nullptr : session->fetcher;
   if (fetcher == nullptr) return done(0);
+  uint64_t number = 0;
+  bool interrupted = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    interrupted = interrupted_.HasBeenNotified();
+    number = next_fetch_++;
+    if (!interrupted) fetches_.emplace(number, done);
+  }
+  if (interrupted) return done(0);
   fetcher->Fetch({.name_space = request.name_space,
                   .tokens = request.prompt,
                   .tenant = request.tenant,
                   .source = request.fetch_source},
-                 [this, done = std::move(done)](const absl::StatusOr<FetchedFromAfar>& fetched) {
+                 [this, number](const absl::StatusOr<FetchedFromAfar>& fetched) {
                    if (fetched.ok() && fetched->outcome == FetchOutcome::kNoSource) {
                      may_have_store_ = false;
                    }
-                   done(fetched.ok() ? fetched->fetched_tokens : 0);
+                   EndFetch(number, fetched.ok() ? fetched->fetched_tokens : 0);
                  });
+}
+
+void ConnectedEngine::EndFetch(uint64_t number, uint32_t tokens) {
+  std::function<void(uint32_t)> done;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto fetch = fetches_.find(number);
+    if (fetch == fetches_.end()) return;
+    done = std::move(fetch->second);
+    fetches_.erase(fetch);
+  }
+  done(tokens);
 }
 
 absl::Status ConnectedEngine::BringCache(absl::Duration timeout) const {
@@ -533,7 +559,14 @@ absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenBasicCache() c
 }
 
 void ConnectedEngine::Interrupt() {
-  if (!interrupted_.HasBeenNotified()) interrupted_.Notify();
+  if (interrupted_.HasBeenNotified()) return;
+  interrupted_.Notify();
+  std::map<uint64_t, std::function<void(uint32_t)>> fetches;
+  {
+    absl::MutexLock lock(&mutex_);
+    fetches = std::exchange(fetches_, {});
+  }
+  for (auto& [number, done] : fetches) done(0);
 }
 
 }  // namespace pagoda

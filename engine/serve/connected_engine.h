@@ -2,7 +2,9 @@
 #define PAGODA_ENGINE_SERVE_CONNECTED_ENGINE_H_
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +51,8 @@ class ConnectedEngine final : public Generator {
     Engine::Options engine;
     KvMode kv = KvMode::kPaged;  // kBasic: without a daemon; the client's options are ignored.
     absl::Duration reconnect = absl::Seconds(60);  // How long to look for a daemon that went away.
+    // How long to ask a daemon again that refuses the first session because it is busy.
+    absl::Duration patience = absl::ZeroDuration();
     // Receives messages for people about the connection, on any thread.
     std::function<void(const std::string&)> say;
     // Called on any thread when no daemon was found within `reconnect`, or another error ends the
@@ -96,7 +100,7 @@ class ConnectedEngine final : public Generator {
   void Probe(absl::Duration timeout);
 
   // Ends all running and later requests with CANCELLED.
-  void Interrupt();
+  void Interrupt() ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::string description() const { return engine_->description(); }
   // See Engine::gpu_report.
@@ -154,6 +158,8 @@ class ConnectedEngine final : public Generator {
   // As Engine::Options::fetch_prompt.
   void FetchPrompt(const GenerateRequest& request, std::function<void(uint32_t)> done)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Once for each fetch: at its end, or at Interrupt, which waits for no fetch.
+  void EndFetch(uint64_t number, uint32_t tokens) ABSL_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<TenantSessions> sessions() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // A search for a daemon that found none.
@@ -173,6 +179,9 @@ class ConnectedEngine final : public Generator {
   mutable absl::Mutex mutex_;
   // Of the last session; null with KvMode::kBasic.
   std::shared_ptr<TenantSessions> sessions_ ABSL_GUARDED_BY(mutex_);
+  // The prompts that are being fetched: what is to be called at the end of each.
+  std::map<uint64_t, std::function<void(uint32_t)>> fetches_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_fetch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<RunPtr> again_ ABSL_GUARDED_BY(mutex_);  // For the reconnecting thread.
   std::vector<TenantSessions::SessionPtr> unused_ ABSL_GUARDED_BY(mutex_);  // Likewise.
   bool look_ ABSL_GUARDED_BY(mutex_) = false;  // Likewise: the own session is over.

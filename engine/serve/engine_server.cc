@@ -10,17 +10,21 @@
 
 #include "absl/memory/memory.h"
 #include "absl/time/clock.h"
+#include "engine/serve/metrics/engine_metrics.h"
 #include "manager/shared_manager.h"
+#include "pagoda/v1/engine.grpc.pb.h"
 #include "prometheus/text_serializer.h"
 #include "server/calls/metric_family.h"
 #include "server/config/listen_address.h"
+#include "server/config/source_patterns.h"
 #include "server/config/tenant_options.h"
 #include "server/http/gzip.h"
 #include "server/http/health.h"
 #include "server/listener/connection_limit.h"
-#include "server/metrics/engine_metrics.h"
+#include "server/log/log.h"
 #include "server/metrics/process_metrics.h"
 #include "server/rpc/tls_credentials.h"
+#include "server/store/sources.h"
 
 namespace pagoda {
 namespace {
@@ -32,8 +36,6 @@ constexpr absl::Duration kDaemonCheckInterval = absl::Seconds(1);
 constexpr absl::Duration kMaintenanceInterval = absl::Milliseconds(20);
 // Time for idle connections to close cleanly.
 constexpr absl::Duration kConnectionGrace = absl::Milliseconds(200);
-// Health checks and refused calls are open beside the others.
-constexpr size_t kOtherStreams = 256;
 
 // None for an empty text.
 absl::StatusOr<std::optional<server::TcpAddress>> AddressOf(const std::string& text) {
@@ -48,8 +50,9 @@ absl::StatusOr<std::optional<server::TcpAddress>> AddressOf(const std::string& t
 
 absl::StatusOr<std::unique_ptr<EngineServer>> EngineServer::Start(const server::Config& config,
                                                                   ConnectedEngine* engine,
-                                                                  const ModelText* text) {
-  auto server = absl::WrapUnique(new EngineServer(config, engine, text));
+                                                                  const ModelText* text,
+                                                                  bool checks_sources) {
+  auto server = absl::WrapUnique(new EngineServer(config, engine, text, checks_sources));
   if (absl::Status status = server->IdentifyCallers(); !status.ok()) return status;
   if (absl::Status status = server->MakeServices(); !status.ok()) return status;
   if (absl::Status status = server->ListenHttp(); !status.ok()) return status;
@@ -76,10 +79,15 @@ absl::Status EngineServer::IdentifyCallers() {
 
 absl::Status EngineServer::MakeServices() {
   const std::string model = server::ModelName(config_.engine.model_dir);
-  // The daemon checks the source: it knows its own configuration.
+  absl::StatusOr<server::SourcePatterns> sources =
+      server::SourcePatterns::Parse(config_.peers.sources);
+  if (!sources.ok()) return sources.status();
   service_ = std::make_unique<server::EngineService>(
       engine_, text_, model, engine_->cache_name(), &state_, admission_.get(),
-      [](const std::string&) { return absl::OkStatus(); });
+      [checks = checks_sources_, sources = *std::move(sources)](const std::string& address) {
+        if (!checks || address.empty()) return absl::OkStatus();
+        return server::AllowedSource(sources, address).status();
+      });
   absl::StatusOr<std::optional<server::TcpAddress>> http = AddressOf(config_.server.http_address);
   if (!http.ok()) return http.status();
   if (http->has_value()) {
@@ -91,10 +99,17 @@ absl::Status EngineServer::MakeServices() {
                                    .max_body_bytes = config_.server.max_message_bytes},
         engine_, model, text_, &state_, fence_.get(), tenants_.get(), &service_->prompt_queues());
   }
+  if (config_.server.reflection) {
+    reflection_ = std::make_unique<server::ReflectionService>(
+        std::vector<std::string>{v1::EngineService::service_full_name()}, &state_,
+        admission_.get());
+  }
   absl::Status started = service_->prompt_queues().started();
   if (config_.knows_callers()) {
-    tokens_timer_ = std::make_unique<server::PeriodicTask>(kTokensCheckInterval,
-                                                           [this] { authenticator_->Refresh(); });
+    tokens_timer_ = std::make_unique<server::PeriodicTask>(kTokensCheckInterval, [this] {
+      authenticator_->Refresh();
+      if (reflection_ != nullptr) reflection_->EndRevokedStreams();
+    });
     started.Update(tokens_timer_->started());
   }
   maintenance_timer_ = std::make_unique<server::PeriodicTask>(kMaintenanceInterval, [this] {
@@ -102,8 +117,10 @@ absl::Status EngineServer::MakeServices() {
     if (openai_ != nullptr) openai_->ReturnMemory(absl::Now());
   });
   started.Update(maintenance_timer_->started());
-  daemon_timer_ = std::make_unique<server::PeriodicTask>(
-      kDaemonCheckInterval, [this] { engine_->Probe(kDaemonCheckInterval); });
+  daemon_timer_ = std::make_unique<server::PeriodicTask>(kDaemonCheckInterval, [this] {
+    TellOfFiles();
+    engine_->Probe(kDaemonCheckInterval);
+  });
   started.Update(daemon_timer_->started());
   return started;
 }
@@ -142,10 +159,12 @@ absl::Status EngineServer::ListenGrpc() {
     if (!made.ok()) return made.status();
     tls = *std::move(made);
   }
-  const size_t max_calls = chosen.max_calls;
-  server::ConnectionLimit::SetLimits({.open = size_t{2} * chosen.max_calls_per_connection,
-                                      .all_waiting = max_calls + kOtherStreams,
-                                      .all_open = 2 * max_calls + kOtherStreams});
+  server::ConnectionLimit::SetLimits(
+      server::StreamLimits::For(chosen.max_calls, chosen.max_calls_per_connection));
+  std::vector<grpc::Service*> services = {service_.get()};
+  if (reflection_ != nullptr) {
+    for (grpc::Service* version : reflection_->services()) services.push_back(version);
+  }
   absl::StatusOr<std::unique_ptr<server::GrpcServer>> grpc = server::GrpcServer::Start(
       {.unix_socket = chosen.unix_socket,
        .tcp = *std::move(tcp),
@@ -155,7 +174,8 @@ absl::Status EngineServer::ListenGrpc() {
            2 * uint64_t{chosen.max_message_bytes}, std::numeric_limits<int>::max())),
        .max_calls_per_connection = static_cast<int>(chosen.max_calls_per_connection),
        .max_grpc_bytes = chosen.max_grpc_bytes,
-       .services = {service_.get()},
+       .services = std::move(services),
+       .service_names = {v1::EngineService::service_full_name()},
        .interceptors = rpc_metrics_.MakeInterceptorFactory(admission_->answers()),
        .allow_unguarded = chosen.insecure});
   if (!grpc.ok()) return grpc.status();
@@ -163,14 +183,59 @@ absl::Status EngineServer::ListenGrpc() {
   return absl::OkStatus();
 }
 
-std::string EngineServer::MetricsText() const {
+v1::CacheEngine EngineServer::addresses() const {
+  v1::CacheEngine addresses;
+  for (const std::string& endpoint : grpc_->endpoints()) addresses.add_grpc(endpoint);
+  if (http_ != nullptr) addresses.set_http(http_->address().ToString());
+  return addresses;
+}
+
+void EngineServer::TellOfFiles() {
+  if (told_of_files_) return;
+  const absl::Status files = engine_->CheckFiles();
+  told_of_files_ = !files.ok();
+  if (told_of_files_) server::Log(server::LogLevel::kError, std::string(files.message()));
+}
+
+v1::EngineReport EngineServer::Report(DaemonLink::Metrics metrics) const {
+  const EngineStats stats = engine_->Stats();
+  const ModelConfig& model = engine_->model();
+  v1::EngineReport report;
+  report.set_serving(true);
+  v1::EngineStatus& status = *report.mutable_status();
+  status.set_model(service_->model_name());
+  status.set_architecture(model.architecture);
+  status.set_vocab_size(model.vocab_size);
+  status.set_max_sequence_tokens(model.max_position_embeddings);
+  status.set_running_requests(stats.running_requests);
+  status.set_waiting_requests(stats.waiting_requests);
+  status.set_prompt_tokens(stats.prompt_tokens);
+  status.set_reused_tokens(stats.reused_tokens);
+  status.set_computed_tokens(stats.computed_tokens);
+  status.set_generated_tokens(stats.generated_tokens);
+  *status.mutable_addresses() = addresses();
+  if (metrics == DaemonLink::Metrics::kWith) {
+    report.set_metrics(prometheus::TextSerializer().Serialize(CollectEngineMetrics()));
+  }
+  return report;
+}
+
+std::vector<prometheus::MetricFamily> EngineServer::CollectEngineMetrics() const {
   std::vector<prometheus::MetricFamily> families = server::CollectEngine(engine_->Stats());
+  if (openai_ == nullptr) return families;
+  std::vector<prometheus::MetricFamily> http = server::CollectHttpGenerations(openai_->counts());
+  families.insert(families.end(), std::make_move_iterator(http.begin()),
+                  std::make_move_iterator(http.end()));
+  return families;
+}
+
+std::string EngineServer::MetricsText() const {
+  std::vector<prometheus::MetricFamily> families = CollectEngineMetrics();
   families.push_back(server::GaugeFamily(
       "pagoda_engine_connected", "Whether the engine has a session with its daemon: 1 or 0."));
   server::AddSample(families.back(), {}, engine_->connected() ? 1 : 0);
   for (std::vector<prometheus::MetricFamily> more :
-       {server::CollectHttpGenerations(openai_->counts()), rpc_metrics_.Collect(),
-        server::CollectProcessMetrics()}) {
+       {rpc_metrics_.Collect(), server::CollectProcessMetrics()}) {
     families.insert(families.end(), std::make_move_iterator(more.begin()),
                     std::make_move_iterator(more.end()));
   }
@@ -192,6 +257,7 @@ void EngineServer::Drain() {
   const absl::Time end = absl::Now() + config_.server.drain_timeout;
   state_.Enter(server::ServingState::Phase::kDraining);
   grpc_->SetNotServing();
+  if (reflection_ != nullptr) reflection_->EndStreamsForDrain();
   rpc_metrics_.WaitUntilNoneOpen(end - absl::Now());
   if (openai_ != nullptr) openai_->Drain(end);
   // A request that waits for another daemon would hold its call, and the call holds the server.

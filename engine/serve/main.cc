@@ -1,6 +1,8 @@
 #include <optional>
+#include <string_view>
 
 #include "engine/gpu_self_test.h"
+#include "engine/serve/doors.h"
 #include "engine/serve/program.h"
 #include "engine/structured/grammar_process.h"
 
@@ -10,5 +12,6 @@ int main(int argc, char** argv) {
       return *status;
     }
   }
+  if (argc == 2 && std::string_view(argv[1]) == "--child") return pagoda::RunAsChild();
   return pagoda::RunPagodaEngine(argc, argv);
 }

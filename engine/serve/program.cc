@@ -32,6 +32,7 @@
 #include "clients/pagodactl/terminal/interrupt.h"
 #include "clients/pagodactl/terminal/printable_output.h"
 #include "engine/serve/connected_engine.h"
+#include "engine/serve/describe.h"
 #include "engine/serve/doors.h"
 #include "engine/serve/line_reader.h"
 #include "engine/serve/request_line.h"
@@ -97,6 +98,9 @@ struct ProgramOptions {
   uint32_t random_prompt = 0;  // Its length.
   std::string requests;        // A file, or "-".
   std::string serve;           // A configuration file.
+  bool describe = false;
+  std::string kv_dtype;  // With `describe`. Likewise the next one.
+  std::optional<int> test_gpu;
   uint32_t concurrency = 1;
   uint64_t seed = 1;
   uint32_t max_new_tokens = 20;
@@ -188,7 +192,8 @@ void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
   CLI::Option* serve = what->add_option(
       "--serve", options.serve,
       "Serve OpenAI's API over HTTP and Generate over gRPC, until a signal. The value is a YAML "
-      "file with the daemon's keys: engine, server, tenants, operators and log");
+      "file with the daemon's keys: engine, server, tenants, operators and log. A daemon whose "
+      "configuration has engine.model_dir starts this program itself");
   for (const char* name : {"--kv", "--backend", "--gpu-attention", "--gpu-graphs", "--compute",
                            "--threads", "--adapter", "--max-step-tokens"}) {
     app.get_option(name)->excludes(serve);  // The file has them.
@@ -206,6 +211,10 @@ void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
   what->add_option("--random-prompt", options.random_prompt,
                    "A prompt of this many random token ids")
       ->check(AboveZero());
+  // For a daemon alone: --help does not list them. See also main.cc.
+  what->add_flag("--describe", options.describe)->group("");
+  app.add_option("--kv-dtype", options.kv_dtype)->group("");
+  app.add_option("--test-gpu", options.test_gpu)->group("");
   what->require_option(1);
   app.add_option("--seed", options.seed, "The seed of the random prompt")->capture_default_str();
   app.add_option("--max-new-tokens", options.max_new_tokens,
@@ -447,12 +456,22 @@ absl::Status RunDoors(const ProgramOptions& options) {
                                   " has no tenants and no operators: everybody on this machine "
                                   "would work with the engine's rights; name the callers"));
   }
-  const ModelText text = ModelText::Load(config->engine.model_dir);
-  const absl::StatusOr<std::unique_ptr<ConnectedEngine>> engine =
-      ConnectedEngine::Create(WithDoors(*config, *std::move(engine_options)));
-  if (!engine.ok()) return engine.status();
-  server::Log(server::LogLevel::kInfo, (*engine)->description());
-  return ServeUntil(stop, *config, text, **engine);
+  return ServeUntil(stop, *config, *std::move(engine_options), /*link=*/nullptr);
+}
+
+// The answer is for a daemon, which reads it as a message.
+absl::Status RunDescribe(const ProgramOptions& options) {
+  EndWithParent();
+  const v1::ModelDescription description = Describe({.model_dir = options.model_dir,
+                                                     .tokens_per_block = options.tokens_per_block,
+                                                     .kv_dtype = options.kv_dtype,
+                                                     .gpu = options.test_gpu,
+                                                     .compute = options.compute,
+                                                     .attention = options.gpu_attention});
+  // std::cout is for people: it makes bytes printable.
+  return description.SerializeToFileDescriptor(STDOUT_FILENO)
+             ? absl::OkStatus()
+             : absl::AbortedError("cannot write the description");
 }
 
 absl::StatusOr<int> OpenRequests(const std::string& path) {
@@ -465,6 +484,7 @@ absl::StatusOr<int> OpenRequests(const std::string& path) {
 
 absl::Status Run(const ProgramOptions& options) {
   if (!options.serve.empty()) return RunDoors(options);
+  if (options.describe) return RunDescribe(options);
   const bool single = options.requests.empty();
   const absl::StatusOr<int> requests = single ? STDIN_FILENO : OpenRequests(options.requests);
   if (!requests.ok()) return requests.status();

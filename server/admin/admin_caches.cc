@@ -6,6 +6,7 @@
 #include "server/admin/admin_service.h"
 #include "server/cache/cache_opener.h"
 #include "server/cache/memory_budget.h"
+#include "server/engine/engine_child.h"
 #include "server/log/log.h"
 #include "wire/cache_info.h"
 #include "wire/caches.h"
@@ -61,6 +62,7 @@ absl::Status AdminService::ListCaches(const Identity& caller, const v1::ListCach
       *row->mutable_ends_in() = DurationToProto(unused->ends_in);
     }
     row->set_has_engine(parts_.HasEngine(*cache));
+    if (row->has_engine()) *row->mutable_engine_addresses() = parts_.engine->Addresses();
   }
   const MemoryBudget& budget = parts_.opener->budget();
   for (const Medium medium : kMedia) {

@@ -4,8 +4,9 @@
 #include "absl/time/clock.h"
 #include "base/counted.h"
 #include "base/error.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 #include "server/admin/exchange_status.h"
-#include "server/generate/engine_service.h"
+#include "server/engine/engine_child.h"
 #include "server/log/log.h"
 #include "wire/cache_info.h"
 #include "wire/vocabulary.h"
@@ -120,17 +121,6 @@ void CacheToStatus(const CacheParts& cache, v1::GetStatusResponse* out) {
   TransfersToStatus(cache.transfers->stats(), manager.info(), out->mutable_transfers());
 }
 
-void EngineToStatus(const EngineService& service, v1::EngineStatus* out) {
-  const EngineStats stats = service.Stats();
-  const ModelConfig& model = service.engine()->model();
-  out->set_model(service.model_name());
-  out->set_architecture(model.architecture);
-  out->set_vocab_size(model.vocab_size);
-  out->set_max_sequence_tokens(model.max_position_embeddings);
-  out->set_running_requests(stats.running_requests);
-  out->set_waiting_requests(stats.waiting_requests);
-}
-
 }  // namespace
 
 AdminService::AdminService(const DaemonParts& parts)
@@ -156,7 +146,7 @@ absl::Status AdminService::GetStatus(const Identity& caller, const v1::GetStatus
   response->set_version(PAGODA_VERSION);
   *response->mutable_start_time() = TimeToProto(parts_.start_time);
   *response->mutable_uptime() = DurationToProto(absl::Now() - parts_.start_time);
-  response->set_draining(parts_.state->draining());
+  response->set_draining(parts_.state->ending());
   const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
   // A daemon that waits for clients to open caches has a status, too.
   const bool waits = request.cache().empty() && ReasonOf(cache.status()) == Reason::kUnknownCache;
@@ -165,7 +155,7 @@ absl::Status AdminService::GetStatus(const Identity& caller, const v1::GetStatus
     CacheToStatus(**cache, response);
     ExchangeToStatus(parts_, **cache, response);
     response->set_subscribers(parts_.Subscribers(**cache));
-    if (parts_.HasEngine(**cache)) EngineToStatus(*parts_.engine, response->mutable_engine());
+    if (parts_.HasEngine(**cache)) *response->mutable_engine() = parts_.engine->Status();
   }
   return waits ? absl::OkStatus() : cache.status();
 }
@@ -186,7 +176,7 @@ absl::Status AdminService::Drain(const Identity&, const v1::DrainRequest&, v1::D
   if (parts_.request_drain == nullptr) {
     return absl::UnimplementedError("this process cannot be asked to drain");
   }
-  if (!parts_.state->draining() && !drain_requested_.exchange(true)) {
+  if (!parts_.state->ending() && !drain_requested_.exchange(true)) {
     Log(LogLevel::kInfo, "an operator asked for a drain");
     parts_.request_drain();
   }

@@ -1,7 +1,6 @@
 #include "server/admin/daemon_parts.h"
 
 #include "server/bridges/bridges.h"
-#include "server/generate/engine_service.h"
 #include "server/watch/cache_streams.h"
 
 namespace pagoda::server {
@@ -12,7 +11,7 @@ size_t DaemonParts::Subscribers(const CacheParts& cache) const {
 }
 
 bool DaemonParts::HasEngine(const CacheParts& cache) const {
-  return IsConfigured(cache) && engine->engine() != nullptr;
+  return IsConfigured(cache) && engine != nullptr;
 }
 
 }  // namespace pagoda::server

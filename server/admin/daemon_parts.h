@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "engine/model/backend/gpu_report.h"
+#include "pagoda/v1/engine_process.pb.h"
 #include "server/directory/cache_parts.h"
 #include "server/supervision/serving_state.h"
 
@@ -19,7 +19,7 @@ class Bridges;
 class CacheDirectory;
 class CacheOpener;
 class CacheService;
-class EngineService;
+class EngineChild;
 class EventService;
 class PeerServer;
 class Sources;
@@ -32,11 +32,11 @@ struct DaemonParts {
   CacheOpener* opener = nullptr;
   const CacheService* cache_service = nullptr;
   const EventService* events = nullptr;
-  const Bridges* bridges = nullptr;  // Over the configuration's cache.
-  const EngineService* engine = nullptr;
+  const Bridges* bridges = nullptr;     // Over the configuration's cache.
+  const EngineChild* engine = nullptr;  // Null: the configuration has no engine.
   const ServingState* state = nullptr;
   const Admission* admission = nullptr;
-  const GpuSelfTestReport* gpu_report = nullptr;  // Null unless the engine would compute on a GPU.
+  const v1::GpuSelfTest* gpu_report = nullptr;  // Null unless the engine would compute on a GPU.
   // The store and the daemons that this one fetches from. Null: none are configured.
   const Sources* sources = nullptr;
   std::vector<std::string> store_servers = {};  // Of the configuration: "HOST:PORT".

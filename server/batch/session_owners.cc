@@ -67,6 +67,8 @@ absl::Status SessionOwners::Look(SessionRef session, const Identity& caller,
   }
   if (caller.is_operator()) return absl::OkStatus();
   if (owner != owners_.end() && owner->second.tenant == caller.tenant) return absl::OkStatus();
+  const bool own = owner != owners_.end() && owner->second.opener == caller;
+  if (own && caller.role == Role::kEngine) return absl::OkStatus();
   // The same message as the core's for a session that never existed.
   return MakeError(Reason::kUnknownSession,
                    absl::StrCat("session ", session.id.value(), " was never opened"));

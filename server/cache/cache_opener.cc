@@ -175,7 +175,6 @@ absl::Status CacheOpener::Start() {
                              .start_time = options_.start_time});
     if (!own.ok()) return own.status();
     own_ = *std::move(own);
-    if (absl::Status status = own_->LoadEngine(); !status.ok()) return status;
     options_.directory->Add(PartsOf(own_));
   }
   if (!options_.config.memory.any()) return absl::OkStatus();
@@ -547,10 +546,6 @@ std::optional<CacheOpener::Unused> CacheOpener::UnusedFor(uint32_t number) {
   const absl::Duration since = absl::Now() - *found->second.unused_since;
   return Unused{.since = std::max(since, absl::ZeroDuration()),
                 .ends_in = std::max(LingerOf(found->second) - since, absl::ZeroDuration())};
-}
-
-bool CacheOpener::HasEngine(uint32_t number) const {
-  return number == 0 && own_ != nullptr && own_->engine() != nullptr;
 }
 
 void CacheOpener::Maintain() {

@@ -69,10 +69,9 @@ class CacheOpener {
   // Calls Stop.
   ~CacheOpener();
 
-  // Opens the configuration's cache, if it has one, with its engine. Then reopens the caches that
-  // clients opened in an earlier run, as far as they were kept; if one fails, the log says why.
-  // Errors: those of ServedCache::Create and LoadEngine for the configuration's cache, and of
-  // Thread::Start.
+  // Opens the configuration's cache, if it has one. Then reopens the caches that clients opened in
+  // an earlier run, as far as they were kept; if one fails, the log says why. Errors: those of
+  // ServedCache::Create for the configuration's cache, and of Thread::Start.
   absl::Status Start();
   // The configuration's cache; null if it has none.
   ServedCache* own() const { return own_.get(); }
@@ -112,8 +111,6 @@ class CacheOpener {
     absl::Duration ends_in;
   };
   std::optional<Unused> UnusedFor(uint32_t number) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the daemon's own engine runs over the cache.
-  bool HasEngine(uint32_t number) const;
   const MemoryBudget& budget() const { return budget_; }
 
   // Calls ServedCache::Maintain of each cache.

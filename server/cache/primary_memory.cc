@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/model/kv/kv_pools.h"
 #include "pools/shared_memory.h"
 
 namespace pagoda::server {
@@ -48,26 +47,22 @@ std::string NameOfWish(const Config& config) {
                       NameOf(GpuAttentions(), config.engine.gpu_attention));
 }
 
-// Whether the engine finds kernels on the chosen device. Stores the report in `chosen`.
-absl::Status TestEngine(const Config& config, const GpuProbes& probes, ChosenMemory& chosen) {
-  absl::StatusOr<GpuSelfTestReport> report =
-      probes.self_test({.model_dir = config.engine.model_dir,
-                        .device = chosen.device->place.device,
-                        .kv_type = ElementTypeOf(config.cache.kv_dtype),
-                        .tokens_per_block = config.cache.tokens_per_block,
-                        .compute = config.engine.compute,
-                        .attention = config.engine.gpu_attention,
-                        .program = ""});
-  if (!report.ok()) return report.status();
-  chosen.gpu_report = *std::move(report);
-  return chosen.gpu_report->Check();
+// Asks the engine's program whether it finds kernels on the chosen device.
+absl::StatusOr<v1::GpuSelfTest> TestEngine(const Config& config, const GpuProbes& probes,
+                                           int device) {
+  return probes.self_test({.model_dir = config.engine.model_dir,
+                           .device = device,
+                           .tokens_per_block = config.cache.tokens_per_block,
+                           .kv_dtype = config.cache.kv_dtype,
+                           .compute = config.engine.compute,
+                           .attention = config.engine.gpu_attention});
 }
 
 }  // namespace
 
 absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config, const GpuProbes& probes) {
   const Config::Cache& cache = config.cache;
-  const bool has_engine = !config.engine.model_dir.empty() && config.engine.kv == KvMode::kPaged;
+  const bool has_engine = !config.engine.model_dir.empty();
   // An engine with backend cuda requires the tier on the GPU.
   const bool automatic = cache.primary_memory == PrimaryMemory::kAuto &&
                          !(has_engine && config.engine.backend == EngineBackend::kCuda);
@@ -88,16 +83,20 @@ absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config, const Gpu
                                              device->name, ", with ", device->free_bytes >> 20,
                                              " of ", device->total_bytes >> 20, " MiB free"),
                         .gpu_report = std::nullopt};
-    // If the device is required and lacks a backend, Engine::Create reports it.
-    const absl::Status backend =
-        has_engine ? probes.check_backend(device->place.device) : absl::OkStatus();
-    if (!has_engine || (!backend.ok() && !automatic)) return chosen;
-    const absl::Status usable = backend.ok() ? TestEngine(config, probes, chosen) : backend;
+    if (!has_engine) return chosen;
+    absl::StatusOr<v1::GpuSelfTest> test = TestEngine(config, probes, device->place.device);
+    const bool no_backend = test.ok() && test->no_backend();
+    // If the device is required and lacks a backend, the engine reports it.
+    if (no_backend && !automatic) return chosen;
+    const absl::Status usable = !test.ok()            ? test.status()
+                                : test->has_problem() ? StatusOf(test->problem())
+                                                      : absl::OkStatus();
+    if (test.ok() && !no_backend) chosen.gpu_report = *std::move(test);
     if (usable.ok()) return chosen;
     const std::string why = absl::StrCat("the daemon's own engine cannot compute on ",
                                          PlaceName(device->place), ": ", usable.message());
     const std::string wish = NameOfWish(config);
-    if (wish.empty() || !backend.ok()) {
+    if (wish.empty() || no_backend) {
       ChosenMemory host = OnHost(why);
       host.gpu_report = std::move(chosen.gpu_report);
       return host;

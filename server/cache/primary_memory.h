@@ -8,14 +8,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/gpu_self_test.h"
-#include "engine/model/backend/gpu_report.h"
-#include "engine/model/cuda/cuda_backend.h"
 #include "manager/words/tier_spec.h"
+#include "pagoda/v1/engine_process.pb.h"
 #include "pools/cuda/device.h"
 #include "pools/layout.h"
 #include "pools/sizing.h"
 #include "server/config/config.h"
+#include "server/engine/engine_program.h"
 
 namespace pagoda::server {
 
@@ -24,14 +23,13 @@ struct ChosenMemory {
   std::string what;                        // The place and the reason, for the log.
   // The result of the self-test if the daemon's own engine would compute on a GPU. Present even if
   // the test found no usable kernels and the tier lies on the host for that reason.
-  std::optional<GpuSelfTestReport> gpu_report;
+  std::optional<v1::GpuSelfTest> gpu_report;
 };
 
 // The questions to this machine. Tests replace them.
 struct GpuProbes {
   std::function<absl::StatusOr<cuda::DeviceInfo>(int device)> describe = cuda::DescribeDevice;
-  std::function<absl::Status(int device)> check_backend = CheckCudaBackend;
-  std::function<absl::StatusOr<GpuSelfTestReport>(const GpuSelfTestOptions&)> self_test = TestGpu;
+  std::function<absl::StatusOr<v1::GpuSelfTest>(const GpuQuestion&)> self_test = TestEngineOnGpu;
 };
 
 // Applies cache.primary_memory to this machine. With auto, the daemon's own engine counts, because

@@ -13,7 +13,6 @@
 #include "absl/time/clock.h"
 #include "base/counted.h"
 #include "base/error.h"
-#include "engine/basic_cache_client.h"
 #include "manager/accounts/tenants.h"
 #include "pools/cuda/transfers.h"
 #include "pools/shared_memory.h"
@@ -21,6 +20,7 @@
 #include "server/cache/pool_pages.h"
 #include "server/cache/primary_memory.h"
 #include "server/config/tenant_options.h"
+#include "server/engine/engine_program.h"
 #include "server/log/log.h"
 #include "wire/vocabulary.h"
 
@@ -47,7 +47,7 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
       config.engine.model_dir.empty() ? cache.model_dir : config.engine.model_dir;
   if (!model_dir.empty()) {
     absl::StatusOr<CacheSpec> spec =
-        Engine::CacheSpecForModel(model_dir, cache.tokens_per_block, cache.kv_dtype);
+        DescribeModel(model_dir, cache.tokens_per_block, cache.kv_dtype);
     if (spec.ok()) spec->name = cache.name;
     return spec;
   }
@@ -125,10 +125,11 @@ WriterProcesses::Core CoreOf(SharedManager* manager) {
 }
 
 // A line for each family of kernels.
-void LogReport(const GpuSelfTestReport& report) {
-  for (const GpuKernelResult& result : report.results) {
-    Log(result.right() ? LogLevel::kInfo : LogLevel::kWarning,
-        absl::StrCat("self-test on ", report.device, ": ", Describe(result)));
+void LogReport(const v1::GpuSelfTest& report) {
+  for (const v1::GpuSelfTest::Kernel& kernel : report.kernels()) {
+    const bool runs = kernel.outcome() == "runs" || kernel.outcome() == "right";
+    Log(runs ? LogLevel::kInfo : LogLevel::kWarning,
+        absl::StrCat("self-test on ", report.device(), ": ", kernel.text()));
   }
 }
 
@@ -453,64 +454,6 @@ void ServedCache::Remove(const Remains& remains) {
     Log(LogLevel::kWarning,
         absl::StrCat("cannot remove all of a dropped cache: ", std::string(status.message())));
   }
-}
-
-// For the engine; null if nothing comes from other machines.
-std::function<void(const GenerateRequest&, std::function<void(uint32_t)>)>
-ServedCache::FetchPrompt() {
-  if (config_.engine.kv != KvMode::kPaged || !exchange_->unavailable().ok()) return nullptr;
-  return [this](const GenerateRequest& request, std::function<void(uint32_t)> done) {
-    // A source that is not allowed was refused when the request came.
-    absl::StatusOr<std::shared_ptr<FetchSource>> source =
-        FindSource(plan_.sources, request.fetch_source);
-    if (!source.ok()) return done(0);
-    exchange_->FetchFrom(
-        *std::move(source),
-        {.name_space = request.name_space, .tenant = request.charged(), .tokens = request.prompt},
-        std::move(done));
-  };
-}
-
-absl::Status ServedCache::LoadEngine() {
-  if (config_.engine.model_dir.empty()) return absl::OkStatus();
-  plan_.supervisor->Status(absl::StrCat("starting: loading the model ", config_.engine.model_dir));
-  const Config::Engine& chosen = config_.engine;
-  absl::StatusOr<std::unique_ptr<CacheClient>> client =
-      chosen.kv == KvMode::kPaged
-          ? OpenLocalCacheClient(manager_.get(), "engine", pools_.get())
-          : MakeBasicCacheClient({.spec = layout_->spec(),
-                                  .max_sequences = chosen.basic_sequences,
-                                  .max_sequence_tokens = chosen.basic_sequence_tokens});
-  if (!client.ok()) return client.status();
-  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
-      {.model_dir = chosen.model_dir,
-       .backend = chosen.backend,
-       .gpu_attention = chosen.gpu_attention,
-       .gpu_graphs = chosen.gpu_graphs,
-       .gpu_report = gpu_report_,
-       .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
-       .adapters = chosen.adapters,
-       .scheduler = {.max_step_tokens = chosen.max_step_tokens,
-                     .max_running_sequences = chosen.max_running_sequences,
-                     .preemption = chosen.preemption},
-       .waiting = {.requests = chosen.max_waiting_requests, .bytes = chosen.max_waiting_bytes},
-       .tenants = NamesOf(*plan_.tenants),
-       .fetch_prompt = FetchPrompt(),
-       .on_warning = [](const std::string& what) { Log(LogLevel::kWarning, what); }},
-      *std::move(client));
-  if (!engine.ok()) return engine.status();
-  engine_ = *std::move(engine);
-  text_ = std::make_unique<ModelText>(ModelText::Load(chosen.model_dir));
-  Log(LogLevel::kInfo,
-      absl::StrCat("chat format: ",
-                   text_->chat.ok() ? text_->chat->name() : text_->chat.status().message()));
-  Log(LogLevel::kInfo, absl::StrCat("model loaded: ", chosen.model_dir, ": ",
-                                    engine_->description(), ", kv ", NameOf(KvModes(), chosen.kv)));
-  for (const NamedAdapter& adapter : engine_->adapters()) {
-    Log(LogLevel::kInfo, absl::StrCat("adapter loaded: ", adapter.name, ", the namespaces of its ",
-                                      "prompts have lora_id ", adapter.fingerprint));
-  }
-  return absl::OkStatus();
 }
 
 // Pauses while many copies wait: more offloads would only fill their queue.

@@ -12,12 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "engine/engine.h"
-#include "engine/model/backend/gpu_report.h"
-#include "engine/text/model_text.h"
 #include "events/event_log.h"
 #include "manager/accounts/tenants.h"
 #include "manager/shared_manager.h"
+#include "pagoda/v1/engine_process.pb.h"
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/sizing.h"
@@ -43,15 +41,15 @@ namespace pagoda::server {
 // same for each start at the same addresses.
 std::string AddressHash(const Config& config);
 
-// The cache owns its memory, the core with its event log, the copies between its tiers, the table
-// of the processes that can write to it, and the engine that runs over it, if any. It knows nothing
-// of gRPC or HTTP: the services get its parts.
+// The cache owns its memory, the core with its event log, the copies between its tiers, and the
+// table of the processes that can write to it. It knows nothing of gRPC or HTTP: the services get
+// its parts.
 //
 // Invariants:
 // 1. The parts are made bottom to top and end in the opposite order: a part outlives its users.
 // 2. Until Keep(), a cache that ends removes the memory that it created and leaves the memory that
 //    an earlier run left. After Keep(), everything that cache.warm_restart keeps stays.
-// Thread-safe, except for Create, LoadEngine, Keep and Stop.
+// Thread-safe, except for Create, Keep and Stop.
 class ServedCache {
  public:
   struct Plan {
@@ -78,8 +76,6 @@ class ServedCache {
   static absl::StatusOr<std::unique_ptr<ServedCache>> Create(Plan plan);
   ~ServedCache();
 
-  // Loads the bundled engine if engine.model_dir names a model. Errors: those of Engine::Create.
-  absl::Status LoadEngine();
   // See invariant 2.
   void Keep();
 
@@ -112,14 +108,12 @@ class ServedCache {
   SharedManager& manager() { return *manager_; }
   Transfers& transfers() { return *transfers_; }
   WriterProcesses& writers() { return *writers_; }
-  DiskTier* disk() { return disk_.get(); }    // Null if there is none.
-  Engine* engine() { return engine_.get(); }  // Null if there is none.
+  DiskTier* disk() { return disk_.get(); }  // Null if there is none.
   // The report of the self-test of the GPU's kernels; null unless the engine would compute on a
   // GPU.
-  const GpuSelfTestReport* gpu_report() const {
+  const v1::GpuSelfTest* gpu_report() const {
     return gpu_report_.has_value() ? &*gpu_report_ : nullptr;
   }
-  ModelText* text() { return text_.get(); }  // Null without an engine.
 
  private:
   explicit ServedCache(Plan plan) : plan_(std::move(plan)), config_(plan_.config) {}
@@ -136,7 +130,6 @@ class ServedCache {
   absl::Status RememberWriters();
   absl::Status OpenInterfaces();
   void StartExchange();
-  std::function<void(const GenerateRequest&, std::function<void(uint32_t)>)> FetchPrompt();
   std::string PeerName() const;
 
   // Whether recovered blocks of a namespace are cached again.
@@ -150,7 +143,7 @@ class ServedCache {
   const Plan plan_;
   const Config& config_;  // The plan's.
 
-  std::optional<GpuSelfTestReport> gpu_report_;
+  std::optional<v1::GpuSelfTest> gpu_report_;
   std::optional<CacheLayout> layout_;
   std::unique_ptr<PoolSet> pools_;
   std::unique_ptr<KeptMemory> kept_;        // With cache.warm_restart.
@@ -165,8 +158,6 @@ class ServedCache {
   std::unique_ptr<CacheExchange> exchange_;
   std::unique_ptr<StatusHistory> history_;  // If the daemon has HTTP.
   CacheParts parts_;
-  std::unique_ptr<ModelText> text_;  // Set if there is an engine_, whose requests use it.
-  std::unique_ptr<Engine> engine_;
   bool stopped_ = false;
 };
 

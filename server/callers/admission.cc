@@ -49,7 +49,7 @@ absl::Status Admission::CheckStillKnown(const Identity& caller) const {
 absl::StatusOr<TenantId> Admission::SessionTenant(const Identity& caller,
                                                   const std::string& named) const {
   if (named.empty()) return caller.tenant;
-  if (caller.is_operator()) return tenants_->Find(named);
+  if (caller.may_name_tenants()) return tenants_->Find(named);
   if (named == (*tenants_)[caller.tenant].name) return caller.tenant;
   // The error is the same whether the tenant exists or not.
   return MakeError(Reason::kPermissionDenied,

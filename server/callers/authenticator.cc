@@ -1,5 +1,6 @@
 #include "server/callers/authenticator.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -140,10 +141,24 @@ bool Authenticator::StillKnows(const Identity& caller) const {
   return known != tokens_.end() && known->second == caller;
 }
 
+void Authenticator::KnowEngine(const std::string& token) {
+  absl::MutexLock refresh_lock(&refresh_mutex_);
+  auto engine = std::find_if(sources_.begin(), sources_.end(),
+                             [](const Source& source) { return source.path.empty(); });
+  if (engine == sources_.end()) {
+    engine = sources_.insert(engine, Source{.path = "", .identity = {.role = Role::kEngine}});
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const TokenDigest& earlier : engine->tokens) tokens_.erase(earlier);
+  engine->tokens = {DigestOf(token)};
+  tokens_.emplace(engine->tokens.front(), engine->identity);
+}
+
 void Authenticator::Refresh() {
   absl::MutexLock refresh_lock(&refresh_mutex_);
   bool changed = false;
   for (Source& source : sources_) {
+    if (source.path.empty()) continue;
     const FileStamp stamp = StampOf(source.path);
     // An invalid file is read only once, too, until it changes.
     if (stamp == std::exchange(source.stamp, stamp)) continue;

@@ -56,6 +56,10 @@ class Authenticator {
   // while the daemon runs.
   bool StillKnows(const Identity& caller) const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // `token` stands for the daemon's own engine (Role::kEngine) from now on. The token before it
+  // stands for nobody.
+  void KnowEngine(const std::string& token) ABSL_LOCKS_EXCLUDED(refresh_mutex_, mutex_);
+
   // Reads the token files that have changed. If a file is invalid, its earlier tokens stay valid.
   // If a token would stand for two callers, all earlier tokens stay valid until the files agree.
   // The log says why.
@@ -66,7 +70,7 @@ class Authenticator {
   using SubjectMap = absl::flat_hash_map<std::string, Identity>;
 
   struct Source {
-    std::string path;
+    std::string path;  // Empty: the daemon has made the token itself.
     Identity identity;
     FileStamp stamp;                  // At the last reading, even a failed one.
     std::vector<TokenDigest> tokens;  // From the last valid reading.

@@ -11,13 +11,16 @@
 
 namespace pagoda::server {
 
-enum class Role : uint8_t { kTenant, kOperator };
+// kEngine: the engine that the daemon has started. It may name any tenant when it opens a session,
+// and may use the sessions that it has opened. It may not use operators' methods.
+enum class Role : uint8_t { kTenant, kOperator, kEngine };
 
 // A token's SHA-256. Tokens are stored and compared only as digests. The time of a comparison
 // reveals nothing about a token, because a caller cannot choose the bytes of a digest.
 using TokenDigest = std::array<uint8_t, 32>;
 
-// A caller whose credentials are known. An operator has no tenant: it uses the default tenant.
+// A caller whose credentials are known. An operator and the engine have no tenant: they use the
+// default tenant.
 struct Identity {
   Role role = Role::kOperator;
   TenantId tenant = kDefaultTenant;
@@ -26,6 +29,7 @@ struct Identity {
   std::optional<TokenDigest> token = std::nullopt;
 
   bool is_operator() const { return role == Role::kOperator; }
+  bool may_name_tenants() const { return role != Role::kTenant; }
   // Compares the callers, not the credentials that they showed.
   friend bool operator==(const Identity& a, const Identity& b) {
     return a.role == b.role && a.tenant == b.tenant;

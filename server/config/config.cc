@@ -18,6 +18,7 @@
 #include "manager/words/tier_spec.h"
 #include "server/config/byte_count_key.h"
 #include "server/config/config_keys.h"
+#include "server/config/engine_keys.h"
 #include "server/config/listen_address.h"
 #include "server/config/store_keys.h"
 #include "server/config/tier_size_key.h"
@@ -318,28 +319,6 @@ std::vector<ConfigKey> EventsKeys(Config::Events* events) {
   };
 }
 
-std::vector<ConfigKey> AdapterKeys(AdapterFolder* adapter) {
-  return {TextKey("name", &adapter->name), TextKey("path", &adapter->path)};
-}
-
-std::vector<ConfigKey> EngineKeys(Config::Engine* engine) {
-  return {TextKey("model_dir", &engine->model_dir),
-          ListKey("adapters", &engine->adapters, AdapterKeys, /*min_elements=*/0),
-          ChoiceKey<KvMode>("kv", &engine->kv, KvModes()),
-          ChoiceKey<EngineBackend>("backend", &engine->backend, EngineBackends()),
-          ChoiceKey<GpuAttention>("gpu_attention", &engine->gpu_attention, GpuAttentions()),
-          ChoiceKey<GpuGraphs>("gpu_graphs", &engine->gpu_graphs, GpuGraphChoices()),
-          NumberKey("threads", &engine->threads, 0, 1024),
-          ChoiceKey<ComputeType>("compute", &engine->compute, ComputeTypes()),
-          NumberKey("max_step_tokens", &engine->max_step_tokens, 1, 1 << 20),
-          NumberKey("max_running_sequences", &engine->max_running_sequences, 1, 1 << 16),
-          NumberKey("max_waiting_requests", &engine->max_waiting_requests, 1, 1 << 20),
-          NumberKey("max_waiting_bytes", &engine->max_waiting_bytes, 1 << 16, uint64_t{1} << 40),
-          ChoiceKey<Preemption>("preemption", &engine->preemption, Preemptions()),
-          NumberKey("basic_sequences", &engine->basic_sequences, 1, 1 << 16),
-          NumberKey("basic_sequence_tokens", &engine->basic_sequence_tokens, 1, 1 << 24)};
-}
-
 // All keys, bound to the fields of `config`.
 std::vector<ConfigKey> Keys(Config* config) {
   Config::Sessions& sessions = config->sessions;
@@ -587,6 +566,7 @@ absl::StatusOr<Config> LoadConfig(const std::string& file) {
 }
 
 std::string PrintConfig(Config config) {
+  ResolveEngineAddresses(config);
   YAML::Emitter out;
   PrintMapping(Keys(&config), out);
   return absl::StrCat(out.c_str(), "\n");

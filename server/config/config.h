@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "base/adapter_folders.h"
 #include "base/engine_options.h"
-#include "engine/gpu_graphs.h"
 #include "events/event.h"
 #include "manager/words/lifecycle_events.h"
 #include "pools/file/slab_file.h"
@@ -29,6 +28,8 @@ std::string DefaultUnixSocket();
 // A value of server.map_socket: the path of the Unix socket followed by ".map", so that each daemon
 // has another path. Without a Unix socket there is no map socket.
 inline constexpr char kMapSocketAuto[] = "auto";
+// A value of the engine's addresses.
+inline constexpr char kEngineAddressAuto[] = "auto";
 // A value of events.zmq.topic: "kv@POD@MODEL".
 inline constexpr char kZmqTopicAuto[] = "auto";
 // Whether a TLS client must show a certificate.
@@ -329,10 +330,16 @@ struct Config {
     uint32_t block_sample = 64;
   } metrics;
 
+  // The bundled engine: a process of its own, which the daemon starts. Operators can also start one
+  // (pagoda-engine --serve).
   struct Engine {
     std::string model_dir;  // Empty: no engine.
+    // Its own addresses: gRPC on the first two, OpenAI's API on the third. Empty: none.
+    // kEngineAddressAuto: see the functions below.
+    std::string unix_socket = kEngineAddressAuto;
+    std::string grpc_address = kEngineAddressAuto;
+    std::string http_address = kEngineAddressAuto;
     std::vector<AdapterFolder> adapters;
-    KvMode kv = KvMode::kPaged;
     EngineBackend backend = EngineBackend::kAuto;
     GpuAttention gpu_attention = GpuAttention::kAuto;
     GpuGraphs gpu_graphs = GpuGraphs::kAuto;
@@ -343,8 +350,13 @@ struct Config {
     uint32_t max_waiting_requests = 1024;             // The most waiting requests of all tenants,
     uint64_t max_waiting_bytes = uint64_t{64} << 20;  // and the most bytes of these requests.
     Preemption preemption = Preemption::kOffload;
-    uint32_t basic_sequences = 8;           // With KvMode::kBasic: the number of sequences,
-    uint32_t basic_sequence_tokens = 2048;  // and the most tokens of each.
+
+    // What the addresses stand for; empty: none. By default the engine listens where the daemon
+    // does: on the path of the daemon's Unix socket followed by ".engine", on 127.0.0.1:7074 if the
+    // daemon has gRPC over TCP, and on 127.0.0.1:7076 if it has HTTP.
+    std::string UnixSocket(const Server& server) const;
+    std::string GrpcAddress(const Server& server) const;
+    std::string HttpAddress(const Server& server) const;
   } engine;
 
   struct Log {
@@ -382,7 +394,8 @@ absl::StatusOr<Config> LoadConfig(const std::string& file);
 //   not go to strangers: see CheckStore and CheckPeers.
 absl::Status ValidateConfig(const Config& config);
 
-// Prints all keys as YAML. ParseConfig reads them back to the same configuration.
+// Prints all keys as YAML, with the engine's addresses instead of auto. ParseConfig reads them back
+// to the same configuration.
 std::string PrintConfig(Config config);
 
 }  // namespace pagoda::server

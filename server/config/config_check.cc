@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/adapter_folders.h"
+#include "base/engine_options.h"
 #include "base/error.h"
-#include "engine/model/choose_backend.h"
 #include "manager/accounts/tenants.h"
 #include "server/config/config.h"
 #include "server/config/listen_address.h"
@@ -30,18 +31,41 @@ absl::Status CheckStaysHere(const std::string& key, const std::string& address,
       ", listen on loopback (127.0.0.1, [::1], localhost), or say ", permission, ": true"));
 }
 
-absl::Status CheckPlaintext(const Config::Server& server) {
+// `section`: the one that has the two addresses.
+absl::Status CheckPlaintext(const std::string& section, const std::string& grpc_address,
+                            const std::string& http_address, const Config::Server& server) {
   if (!server.insecure && !server.tls.enabled()) {
-    absl::Status status = CheckStaysHere("server.grpc_address", server.grpc_address,
+    absl::Status status = CheckStaysHere(section + ".grpc_address", grpc_address,
                                          "set server.tls.certificate and key", "server.insecure");
     if (!status.ok()) return status;
   }
   if (server.http_insecure) return absl::OkStatus();
   return CheckStaysHere(
-      "server.http_address", server.http_address,
+      section + ".http_address", http_address,
       "HTTP has none, so put a proxy with TLS before it and configure tenants or operators "
       "(without them every client of the proxy is an operator)",
       "server.http_insecure");
+}
+
+// The engine is a client of the daemon: it needs the daemon's sockets, and has its own addresses.
+absl::Status CheckEngineDoors(const Config& config) {
+  const Config::Engine& engine = config.engine;
+  if (engine.model_dir.empty()) return absl::OkStatus();
+  if (config.server.unix_socket.empty() || config.server.MapSocketPath().empty()) {
+    return InvalidArgument(
+        "engine.model_dir needs server.unix_socket and server.map_socket: the engine is a process "
+        "that reaches the cache through them");
+  }
+  const std::string grpc_address = engine.GrpcAddress(config.server);
+  const std::string unix_socket = engine.UnixSocket(config.server);
+  if (unix_socket.empty() && grpc_address.empty()) {
+    return InvalidArgument(
+        "engine.unix_socket and engine.grpc_address are both empty; gRPC needs one");
+  }
+  if (unix_socket == config.server.unix_socket) {
+    return InvalidArgument("engine.unix_socket and server.unix_socket are the same");
+  }
+  return CheckPlaintext("engine", grpc_address, engine.HttpAddress(config.server), config.server);
 }
 
 // A reader of the stream sees the tokens of every tenant, and ZMQ checks no credentials.
@@ -163,23 +187,14 @@ absl::Status CheckAdapters(const Config& config) {
 absl::Status CheckEngineBackend(const Config& config) {
   const Config::Engine& engine = config.engine;
   if (engine.model_dir.empty()) return absl::OkStatus();
-  if (absl::Status built = CheckBuilt(engine.backend); !built.ok()) {
-    return InvalidArgument(absl::StrCat("engine.backend is cuda; ", built.message()));
-  }
   // The engine certainly computes on the host. With auto it reports the conflict when it starts.
-  const bool on_cpu = NeedsHostPools(engine.backend) || engine.kv == KvMode::kBasic ||
-                      config.cache.primary_memory == PrimaryMemory::kHost;
+  const bool on_cpu =
+      NeedsHostPools(engine.backend) || config.cache.primary_memory == PrimaryMemory::kHost;
   if (on_cpu && engine.backend != EngineBackend::kCuda &&
       engine.gpu_attention != GpuAttention::kAuto) {
     return InvalidArgument(
         absl::StrCat("engine.gpu_attention is ", NameOf(GpuAttentions(), engine.gpu_attention),
                      ", and the engine computes on the CPU: say auto, or backend: cuda"));
-  }
-  if (engine.kv == KvMode::kBasic) {
-    if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
-    return InvalidArgument(
-        "engine.backend is cuda and engine.kv is basic, which keeps KV in host memory: say kv: "
-        "paged, or backend: cpu");
   }
   if (NeedsHostPools(engine.backend) && config.cache.primary_memory == PrimaryMemory::kCuda) {
     return InvalidArgument(
@@ -367,7 +382,12 @@ absl::Status ValidateConfig(const Config& config) {
   if (absl::Status status = CheckEngineBackend(config); !status.ok()) return status;
   if (absl::Status status = CheckPrimaryMemory(config); !status.ok()) return status;
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;
-  if (absl::Status status = CheckPlaintext(config.server); !status.ok()) return status;
+  if (absl::Status status = CheckPlaintext("server", config.server.grpc_address,
+                                           config.server.http_address, config.server);
+      !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = CheckEngineDoors(config); !status.ok()) return status;
   if (absl::Status status = CheckZmq(config); !status.ok()) return status;
   if (absl::Status status = CheckStore(config); !status.ok()) return status;
   if (absl::Status status = CheckPeers(config); !status.ok()) return status;

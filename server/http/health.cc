@@ -31,7 +31,9 @@ HttpResponse Readiness(const DaemonHealth& health) {
   };
   switch (health.phase) {
     case ServingState::Phase::kStarting:
+    case ServingState::Phase::kEngineLoads:
       return unready(health.start);
+    case ServingState::Phase::kEngineDrains:
     case ServingState::Phase::kDraining:
       return unready("draining");
     case ServingState::Phase::kServing:

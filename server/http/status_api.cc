@@ -15,7 +15,7 @@
 #include "server/cache/status_history.h"
 #include "server/callers/admission.h"
 #include "server/directory/cache_directory.h"
-#include "server/generate/engine_service.h"
+#include "server/engine/engine_child.h"
 #include "server/http/exchange_json.h"
 #include "server/http/status_json.h"
 #include "server/watch/event_service.h"
@@ -68,26 +68,31 @@ HttpResponse Refuse(const absl::Status& status) {
 const char* PhaseName(ServingState::Phase phase) {
   switch (phase) {
     case ServingState::Phase::kStarting:
+    case ServingState::Phase::kEngineLoads:
       return "starting";
     case ServingState::Phase::kServing:
       return "serving";
+    case ServingState::Phase::kEngineDrains:
     case ServingState::Phase::kDraining:
       return "draining";
   }
   return "";
 }
 
-Json EngineJson(const EngineService& service) {
-  if (service.engine() == nullptr) return nullptr;
-  const EngineStats stats = service.Stats();
-  return {{"model", service.model_name()},
-          {"architecture", service.engine()->model().architecture},
-          {"running_requests", stats.running_requests},
-          {"waiting_requests", stats.waiting_requests},
-          {"prompt_tokens", stats.prompt_tokens},
-          {"reused_tokens", stats.reused_tokens},
-          {"computed_tokens", stats.computed_tokens},
-          {"generated_tokens", stats.generated_tokens}};
+// Strangers see this page, and a problem can name files.
+Json EngineJson(const v1::EngineStatus& status, bool for_operators) {
+  return {{"model", status.model()},
+          {"architecture", status.architecture()},
+          {"up", status.up()},
+          {"restarts", status.restarts()},
+          {"problem", for_operators ? Json(status.problem()) : Json(nullptr)},
+          {"http_address", for_operators ? Json(status.addresses().http()) : Json(nullptr)},
+          {"running_requests", status.running_requests()},
+          {"waiting_requests", status.waiting_requests()},
+          {"prompt_tokens", status.prompt_tokens()},
+          {"reused_tokens", status.reused_tokens()},
+          {"computed_tokens", status.computed_tokens()},
+          {"generated_tokens", status.generated_tokens()}};
 }
 
 std::optional<DiskNumbers> DiskOf(const CacheParts& cache) {
@@ -275,7 +280,8 @@ std::string StatusApi::Status(const HttpRequest& request, const CacheParts& cach
        {"subscribers", parts_.Subscribers(cache)},
        {"revision", manager.log().last().value()},
        {"oldest_revision", manager.log().oldest().value()},
-       {"engine", parts_.HasEngine(cache) ? EngineJson(*parts_.engine) : Json(nullptr)},
+       {"engine",
+        parts_.HasEngine(cache) ? EngineJson(parts_.engine->Status(), access.ok()) : Json(nullptr)},
        {"gpu_self_test", GpuReportJson(IsConfigured(cache) ? parts_.gpu_report : nullptr)},
        {"access", access.ok()                       ? "operator"
                   : absl::IsUnauthenticated(access) ? "token"

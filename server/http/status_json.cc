@@ -377,23 +377,23 @@ Json CellsJson(absl::Span<const SlotState> slots, uint32_t max_cells) {
   return {{"blocks_per_cell", per_cell}, {"cells", std::move(cells)}};
 }
 
-Json GpuReportJson(const GpuSelfTestReport* report) {
+Json GpuReportJson(const v1::GpuSelfTest* report) {
   if (report == nullptr) return nullptr;
   Json kernels = Json::array();
-  for (const GpuKernelResult& result : report->results) {
-    const bool timed = result.seconds > 0 && std::isfinite(result.seconds);
-    kernels.push_back({{"part", result.part},
-                       {"family", result.family},
-                       {"outcome", GpuOutcomeName(result.outcome)},
-                       {"needed", result.needed},
+  for (const v1::GpuSelfTest::Kernel& kernel : report->kernels()) {
+    const bool timed = kernel.seconds() > 0 && std::isfinite(kernel.seconds());
+    kernels.push_back({{"part", kernel.part()},
+                       {"family", kernel.family()},
+                       {"outcome", kernel.outcome()},
+                       {"needed", kernel.needed()},
                        // Infinity becomes null, because JSON has no infinity.
-                       {"error", result.error},
-                       {"tolerance", result.tolerance},
-                       {"seconds", timed ? Json(result.seconds) : Json(nullptr)},
-                       {"why", result.why}});
+                       {"error", kernel.error()},
+                       {"tolerance", kernel.tolerance()},
+                       {"seconds", timed ? Json(kernel.seconds()) : Json(nullptr)},
+                       {"why", kernel.why()}});
   }
-  return {{"device", report->device},
-          {"passed", report->Check().ok()},
+  return {{"device", report->device()},
+          {"passed", !report->has_problem()},
           {"kernels", std::move(kernels)}};
 }
 
@@ -471,7 +471,9 @@ Json SubscriberJson(const SubscriberRow& row, const TenantTable& tenants, Revisi
   // The stream can be ahead of `last`, which was read earlier.
   const uint64_t lag = last.value() - std::min(last.value(), row.sent.value());
   return {{"kind", KindName(row.kind)},
-          {"role", row.caller.is_operator() ? "operator" : "tenant"},
+          {"role", row.caller.is_operator()        ? "operator"
+                   : row.caller.may_name_tenants() ? "engine"
+                                                   : "tenant"},
           {"tenant", tenants[row.caller.tenant].name},
           {"open_seconds", absl::ToDoubleSeconds(now - row.opened)},
           {"sent_revision", row.sent.value()},

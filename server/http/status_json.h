@@ -9,7 +9,6 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/model/backend/gpu_report.h"
 #include "events/event.h"
 #include "manager/accounts/tenants.h"
 #include "manager/api/cache_client.h"
@@ -17,6 +16,7 @@
 #include "manager/tree/prefix_uses.h"
 #include "manager/words/lists.h"
 #include "nlohmann/json_fwd.hpp"
+#include "pagoda/v1/engine_process.pb.h"
 #include "pools/layout.h"
 #include "pools/transfers.h"
 #include "server/cache/disk_tier.h"
@@ -55,7 +55,7 @@ Json HistoryJson(absl::Span<const StatusSample> samples, const CacheInfo& cache)
 Json CellsJson(absl::Span<const SlotState> slots, uint32_t max_cells);
 
 // The result of the self-test of a GPU's kernels; null for no report.
-Json GpuReportJson(const GpuSelfTestReport* report);
+Json GpuReportJson(const v1::GpuSelfTest* report);
 
 Json SessionJson(const SessionRow& row, const TenantOptions& tenant);
 Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant, const CacheInfo& cache);

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "server/callers/open_calls.h"
 #include "server/listener/header_limit.h"
 #include "server/listener/http2_frames.h"
 
@@ -19,6 +20,15 @@ struct StreamLimits {
   size_t open = 4096;  // Of one connection.
   size_t all_waiting = 8192;
   size_t all_open = 24576;
+
+  // For a server with these keys of the configuration.
+  static StreamLimits For(size_t max_calls, size_t max_calls_per_connection) {
+    // Calls in kept places, health checks, and refused calls are open beside the others.
+    constexpr size_t kOthers = 2 * OpenCalls::kKeptPlaces + 256;
+    return {.open = 2 * max_calls_per_connection,
+            .all_waiting = max_calls + kOthers,
+            .all_open = 2 * max_calls + kOthers};
+  }
 };
 
 // gRPC 1.51 keeps 6 to 15 KiB for each open stream. It limits their number only if the client has

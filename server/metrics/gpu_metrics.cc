@@ -6,7 +6,7 @@
 
 namespace pagoda::server {
 
-std::vector<prometheus::MetricFamily> CollectGpuReport(const GpuSelfTestReport& report) {
+std::vector<prometheus::MetricFamily> CollectGpuReport(const v1::GpuSelfTest& report) {
   auto outcomes = GaugeFamily(
       "pagoda_engine_gpu_kernels",
       "The self-test's outcome for each family of GPU kernels: 1 if the engine runs the family "
@@ -14,14 +14,14 @@ std::vector<prometheus::MetricFamily> CollectGpuReport(const GpuSelfTestReport& 
   auto seconds = GaugeFamily("pagoda_engine_gpu_kernel_seconds",
                              "Duration of a kernel family's run, if the self-test timed it.");
   // If no GPU kernel is left, the engine runs on the host.
-  const bool on_gpu = report.Check().ok();
-  for (const GpuKernelResult& result : report.results) {
-    const MetricLabels labels = {{"part", result.part}, {"family", result.family}};
+  const bool on_gpu = !report.has_problem();
+  for (const v1::GpuSelfTest::Kernel& kernel : report.kernels()) {
+    const MetricLabels labels = {{"part", kernel.part()}, {"family", kernel.family()}};
     MetricLabels with_outcome = labels;
-    with_outcome.push_back({"outcome", GpuOutcomeName(result.outcome)});
+    with_outcome.push_back({"outcome", kernel.outcome()});
     AddSample(outcomes, std::move(with_outcome),
-              on_gpu && result.needed && result.outcome == GpuOutcome::kRuns ? 1 : 0);
-    if (result.seconds > 0) AddSample(seconds, labels, result.seconds);
+              on_gpu && kernel.needed() && kernel.outcome() == "runs" ? 1 : 0);
+    if (kernel.seconds() > 0) AddSample(seconds, labels, kernel.seconds());
   }
   return {std::move(outcomes), std::move(seconds)};
 }

@@ -3,13 +3,13 @@
 
 #include <vector>
 
-#include "engine/model/backend/gpu_report.h"
+#include "pagoda/v1/engine_process.pb.h"
 #include "prometheus/metric_family.h"
 
 namespace pagoda::server {
 
 // The self-test's results for the GPU kernels, and which kernels the engine runs.
-std::vector<prometheus::MetricFamily> CollectGpuReport(const GpuSelfTestReport& report);
+std::vector<prometheus::MetricFamily> CollectGpuReport(const v1::GpuSelfTest& report);
 
 }  // namespace pagoda::server
 

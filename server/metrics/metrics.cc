@@ -14,12 +14,11 @@
 #include "server/cache/memory_budget.h"
 #include "server/calls/metric_family.h"
 #include "server/directory/cache_directory.h"
-#include "server/generate/engine_service.h"
+#include "server/engine/engine_child.h"
 #include "server/listener/accept_guard.h"
 #include "server/listener/header_guard.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/disk_metrics.h"
-#include "server/metrics/engine_metrics.h"
 #include "server/metrics/gpu_metrics.h"
 #include "server/metrics/pool_metrics.h"
 #include "server/metrics/process_metrics.h"
@@ -238,18 +237,19 @@ Families Metrics::Collect() const {
   Append(CollectBudget(parts_.opener->budget()), families);
   Append(CollectOtherMachines(), families);
   Append(parts_.bridges->Collect(), families);
-  if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
+  if (parts_.engine != nullptr) Append(parts_.engine->Collect(), families);
   if (parts_.gpu_report != nullptr) Append(CollectGpuReport(*parts_.gpu_report), families);
   Append(rpcs_->Collect(), families);
   Append(CollectHeaderGuard(), families);
   Append(CollectRefusedConnections(), families);
-  if (parts_.engine->engine() != nullptr && openai_ != nullptr) {
-    Append(CollectHttpGenerations(openai_->counts()), families);
-  }
   Append(CollectProcessMetrics(), families);
   return families;
 }
 
-std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(Collect()); }
+std::string Metrics::Text() const {
+  std::string text = prometheus::TextSerializer().Serialize(Collect());
+  if (parts_.engine != nullptr) text += parts_.engine->MetricsText();
+  return text;
+}
 
 }  // namespace pagoda::server

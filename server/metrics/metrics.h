@@ -10,7 +10,6 @@
 #include "server/admin/daemon_parts.h"
 #include "server/calls/rpc_metrics.h"
 #include "server/metrics/cache_metrics.h"
-#include "server/openai/openai_api.h"
 
 namespace pagoda::server {
 
@@ -18,13 +17,12 @@ namespace pagoda::server {
 // them. Thread-safe.
 class Metrics final : public prometheus::Collectable {
  public:
-  // `rpcs`, the parts and `openai` must outlive this object. `openai` is null without HTTP.
-  Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, const OpenAiApi* openai,
-          TenantLabels tenant_labels)
-      : parts_(parts), rpcs_(rpcs), openai_(openai), tenant_labels_(tenant_labels) {}
+  // `rpcs` and the parts must outlive this object.
+  Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, TenantLabels tenant_labels)
+      : parts_(parts), rpcs_(rpcs), tenant_labels_(tenant_labels) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
-  // All metrics in Prometheus's text format.
+  // All metrics in Prometheus's text format, and those that the engine's process has reported.
   std::string Text() const;
 
   // Merges the families of several caches into one list that has each family once. The first label
@@ -39,7 +37,6 @@ class Metrics final : public prometheus::Collectable {
 
   const DaemonParts parts_;
   const RpcMetrics* const rpcs_;
-  const OpenAiApi* const openai_;
   const TenantLabels tenant_labels_;
 };
 

@@ -14,10 +14,6 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
-#include "pagoda/v1/admin.grpc.pb.h"
-#include "pagoda/v1/cache.grpc.pb.h"
-#include "pagoda/v1/engine.grpc.pb.h"
-#include "pagoda/v1/events.grpc.pb.h"
 #include "server/config/listen_address.h"
 #include "server/listener/header_guard.h"
 #include "server/log/log.h"
@@ -88,11 +84,6 @@ absl::Status CheckGuarded(const GrpcServer::Options& options) {
   return absl::OkStatus();
 }
 
-// The names that health checks can query, besides "".
-constexpr const char* kServiceNames[] = {
-    v1::CacheService::service_full_name(), v1::EventService::service_full_name(),
-    v1::AdminService::service_full_name(), v1::EngineService::service_full_name()};
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options) {
@@ -116,7 +107,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options) {
   if (server->server_ == nullptr) {
     return MakeError(Reason::kInvalidArgument, "gRPC cannot listen on the configured addresses");
   }
-  for (const char* name : kServiceNames) {
+  for (const std::string& name : options.service_names) {
     server->server_->GetHealthCheckService()->SetServingStatus(name, false);
   }
   server->server_->GetHealthCheckService()->SetServingStatus(false);

@@ -32,7 +32,8 @@ class GrpcServer {
     int max_message_bytes = 4 << 20;
     int max_calls_per_connection = 2048;  // Further calls wait at the client.
     size_t max_grpc_bytes = size_t{2} << 30;
-    std::vector<grpc::Service*> services;  // Must outlive the server.
+    std::vector<grpc::Service*> services;    // Must outlive the server.
+    std::vector<std::string> service_names;  // What health checks can ask for, besides "".
     std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> interceptors;
     // Whether the header guard is in place. Without it, TCP beyond loopback requires
     // `allow_unguarded`: any client that reaches the port could keep a processor busy.

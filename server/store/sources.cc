@@ -99,13 +99,18 @@ absl::StatusOr<std::unique_ptr<Sources>> Sources::Create(const Config& config) {
 
 Sources::~Sources() { Stop(); }
 
-absl::StatusOr<RedisAddress> Sources::Allowed(const std::string& address) const {
+absl::StatusOr<RedisAddress> AllowedSource(const SourcePatterns& allowed,
+                                           const std::string& address) {
   absl::StatusOr<RedisAddress> parsed = ParseRedisAddress(address);
   if (!parsed.ok()) return InvalidArgument(absl::StrCat("'", address, "' is not HOST:PORT"));
-  if (allowed_.Allows(*parsed)) return parsed;
+  if (allowed.Allows(*parsed)) return parsed;
   return MakeError(Reason::kPermissionDenied,
                    absl::StrCat("the daemon does not fetch from ", ToString(*parsed),
                                 ": peers.sources of its configuration does not allow it"));
+}
+
+absl::StatusOr<RedisAddress> Sources::Allowed(const std::string& address) const {
+  return AllowedSource(allowed_, address);
 }
 
 absl::Status Sources::CheckAllowed(const std::string& address) const {

@@ -97,6 +97,10 @@ class Sources {
 // none.
 absl::StatusOr<std::string> ReadStoreSecret(const Config& config);
 
+// The address that a client names, if peers.sources match it. Errors: INVALID_ARGUMENT,
+// PERMISSION_DENIED.
+absl::StatusOr<RedisAddress> AllowedSource(const SourcePatterns& allowed,
+                                           const std::string& address);
 // OK if FindSource would allow the address.
 absl::Status CheckSource(const Sources* sources, const std::string& address);
 // The source that a client names; null if it names none. `sources` may be null: then no name is

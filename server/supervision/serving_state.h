@@ -17,11 +17,19 @@ inline absl::Status Draining() {
 // The daemon's phase. It only moves forward. Thread-safe.
 class ServingState {
  public:
-  enum class Phase : uint8_t { kStarting, kServing, kDraining };
+  enum class Phase : uint8_t {
+    kStarting,
+    kEngineLoads,  // Clients can call. Probes say that the daemon is not ready.
+    kServing,
+    kEngineDrains,  // Probes and lists say that the daemon drains. Its engine's generations go on.
+    kDraining,
+  };
 
   void Enter(Phase phase) { phase_.store(phase, std::memory_order_release); }
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
   bool draining() const { return phase() == Phase::kDraining; }
+  // Whether the end has begun.
+  bool ending() const { return phase() >= Phase::kEngineDrains; }
 
   // DRAINING if new work is refused.
   absl::Status CheckAcceptsWork() const { return draining() ? Draining() : absl::OkStatus(); }

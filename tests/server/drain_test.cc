@@ -73,8 +73,8 @@ class HealthWatch {
 };
 
 TEST_F(DrainTest, HealthFlipsForTheServerAndEachService) {
-  for (const char* service : {"", "pagoda.v1.CacheService", "pagoda.v1.EventService",
-                              "pagoda.v1.AdminService", "pagoda.v1.EngineService"}) {
+  for (const char* service :
+       {"", "pagoda.v1.CacheService", "pagoda.v1.EventService", "pagoda.v1.AdminService"}) {
     HealthWatch health(channel(), service);
     EXPECT_EQ(health.Read(), kServing) << service;
   }

@@ -39,9 +39,18 @@ Config TestConfig() {
   config.server.grpc_address = "";
   config.server.http_address = "";
   config.server.drain_timeout = absl::Seconds(20);
+  config.engine.unix_socket = absl::StrCat(::testing::TempDir(), "/", name, "-engine.sock");
+  config.engine.grpc_address = "";
+  config.engine.http_address = "";
   config.events.flush_interval = absl::Milliseconds(1);
   config.log.level = LogLevel::kError;
   return config;
+}
+
+std::shared_ptr<grpc::Channel> EngineChannelOf(const Daemon& daemon) {
+  const v1::CacheEngine addresses = daemon.engine_addresses();
+  EXPECT_EQ(addresses.grpc_size(), 1);
+  return grpc::CreateChannel(addresses.grpc(0), grpc::InsecureChannelCredentials());
 }
 
 std::unique_ptr<grpc::ClientContext> NewContext() {

@@ -43,6 +43,9 @@ v1::Operation MatchOp(const std::vector<uint32_t>& tokens);
 // The tokens 0, 1, ... count - 1.
 std::vector<uint32_t> TokensTo(uint32_t count);
 
+// To the process of the daemon's engine, over its Unix socket.
+std::shared_ptr<grpc::Channel> EngineChannelOf(const Daemon& daemon);
+
 // Starts a daemon for each test, and checks at the end that nothing leaked and no invariant broke.
 class DaemonTest : public ::testing::Test {
  protected:
@@ -52,6 +55,7 @@ class DaemonTest : public ::testing::Test {
 
   Daemon& daemon() { return *daemon_; }
   std::shared_ptr<grpc::Channel> channel() const { return channel_; }
+  std::shared_ptr<grpc::Channel> EngineChannel() { return EngineChannelOf(*daemon_); }
   v1::CacheService::Stub& cache() { return *cache_; }
   v1::EventService::Stub& events() { return *events_; }
   v1::AdminService::Stub& admin() { return *admin_; }

@@ -23,7 +23,8 @@ ALLOWED = {
     "manager": {"base", "pools", "events"},
     "engine": {"base", "manager", "pools", "kernels"},
     "wire": {"base", "pools", "events", "manager", "proto"},
-    "server": CORE | {"wire", "proto"},
+    # The daemon contains no model: the engine is a process of its own.
+    "server": CORE - {"kernels", "engine"} | {"wire", "proto"},
     "clients": CORE | {"wire", "proto"},
     # The engine as a program: a client of the daemon, above everything.
     "engine/serve": CORE | {"wire", "proto", "server", "clients"},
@@ -42,8 +43,9 @@ ROOMS = {
     "engine/model/cuda": "kernels device products step self_test".split() + [""],
     "engine/text": "encoding split vocabulary tokenizer jinja chat".split() + [""],
     "engine/text/jinja": "values python evaluator parser".split() + [""],
-    "server": "log supervision config callers calls listener memory directory peers store watch cache batch ring rpc "
-              "generate bridges admin http openai metrics".split() + [""],
+    "server": "log supervision config callers calls engine listener memory directory peers store watch cache batch ring rpc "
+              "bridges admin http metrics".split() + [""],
+    "engine/serve": "generate openai metrics".split() + [""],
     "clients/pagodactl": "terminal command completion prefix router store events admin generate plan trace replay top".split() + [""],
 }
 

@@ -134,6 +134,14 @@ function diskFact(disk, file) {
     (waiting ? `; ${plural(waiting, "block")} to be written` : "");
 }
 
+// The engine's process, in a line.
+function engineFact(engine) {
+  if (engine === null) return "none";
+  const again = engine.restarts === 0 ? "" : `, started again ${plural(engine.restarts, "time")}`;
+  if (!engine.up) return `not up${again}${engine.problem ? `: ${engine.problem}` : ""}`;
+  return `${engine.model}: ${count(engine.running_requests)} running, ${count(engine.waiting_requests)} waiting${again}`;
+}
+
 // The kernels that the bundled engine runs on a GPU, and the kernels that the self-test has left
 // out, with the reason.
 function gpuFacts(test) {
@@ -167,8 +175,7 @@ function showStatus(status) {
     ...(status.disk === null ? [] : status.disk.windows.map(file => [`Disk ${status.disk.tier}, window ${file.window}`, diskFact(status.disk, file)])),
     ["Event log", `revisions ${count(status.oldest_revision)} to ${count(status.revision)}`],
     ["Epoch", status.epoch],
-    ["Bundled engine", status.engine === null ? "none" :
-      `${status.engine.model}: ${count(status.engine.running_requests)} running, ${count(status.engine.waiting_requests)} waiting`],
+    ["Bundled engine", engineFact(status.engine)],
     ...gpuFacts(status.gpu_self_test),
   ];
   const list = $("facts");

@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/model/cuda/cuda_backend.h"
 #include "manager/policy/eviction_policy.h"
 #include "server/config/tenant_options.h"
 
@@ -309,39 +308,6 @@ TEST(ConfigTest, OnlyTheKvOfAModelWithANameIsKept) {
   EXPECT_EQ(Refusal("cache: {warm_restart: true, model: {name: org/tiny}}"), "accepted");
   EXPECT_EQ(Refusal("cache: {warm_restart: true, model_dir: x}"), "accepted");
   EXPECT_EQ(Refusal("cache: {warm_restart: true}\nengine: {model_dir: x}"), "accepted");
-}
-
-// An engine computes on the device that holds its KV.
-TEST(ConfigTest, AnEngineAndThePrimaryTierGoTogether) {
-  const auto verdict = [](const std::string& cache, const std::string& engine) {
-    return Refusal("cache: {" + cache + "}\nengine: {model_dir: x, " + engine + "}");
-  };
-  EXPECT_EQ(verdict("primary_memory: cuda", "backend: auto"), "accepted");
-  EXPECT_EQ(verdict("primary_memory: host", "backend: cpu"), "accepted");
-  EXPECT_EQ(verdict("primary_memory: auto", "backend: cpu"), "accepted");
-  EXPECT_EQ(verdict("primary_memory: cuda", "kv: basic"), "accepted");
-  EXPECT_THAT(verdict("primary_memory: cuda", "backend: cpu"),
-              AllOf(HasSubstr("engine.backend is cpu"), HasSubstr("primary_memory: host")));
-  EXPECT_EQ(verdict("primary_memory: cuda", "gpu_attention: hopper, gpu_graphs: off"), "accepted");
-  EXPECT_EQ(verdict("primary_memory: auto", "gpu_attention: sm80"), "accepted");
-  EXPECT_EQ(verdict("primary_memory: host", "gpu_attention: auto"), "accepted");
-  EXPECT_THAT(verdict("primary_memory: host", "gpu_attention: hopper"),
-              HasSubstr("engine.gpu_attention is hopper"));
-  EXPECT_THAT(verdict("primary_memory: auto", "backend: cpu, gpu_attention: sm80"),
-              HasSubstr("computes on the CPU"));
-  if (!HasCudaBackend()) {
-    EXPECT_THAT(verdict("primary_memory: auto", "backend: cuda"), HasSubstr("supported: cpu"));
-    return;
-  }
-  EXPECT_EQ(verdict("primary_memory: auto", "backend: cuda"), "accepted");
-  EXPECT_THAT(verdict("primary_memory: host", "backend: cuda"),
-              AllOf(HasSubstr("engine.backend is cuda"), HasSubstr("primary_memory: cuda")));
-  EXPECT_THAT(verdict("warm_restart: true", "backend: cuda"),
-              HasSubstr("GPU memory ends with the daemon"));
-  EXPECT_THAT(verdict("primary_memory: auto", "backend: cuda, kv: basic"),
-              HasSubstr("engine.kv is basic"));
-  // Without a model there is no engine, and no conflict.
-  EXPECT_EQ(Refusal("cache: {primary_memory: host}\nengine: {backend: cuda}"), "accepted");
 }
 
 TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {

@@ -37,22 +37,24 @@ TEST(CellsJsonTest, TheSpareIsLeftOut) {
 
 TEST(GpuReportJsonTest, SaysWhichKernelsRunAndWhichAreLeftOutAndWhy) {
   EXPECT_EQ(GpuReportJson(nullptr), Json(nullptr));
-  GpuSelfTestReport report{.device = "cuda:0, NVIDIA H200",
-                           .results = {{.part = "attention_decode",
-                                        .family = "sm80",
-                                        .outcome = GpuOutcome::kRight,
-                                        .error = 0.002,
-                                        .tolerance = 0.01,
-                                        .seconds = 0.5,
-                                        .why = ""},
-                                       {.part = "attention_decode",
-                                        .family = "hopper",
-                                        .outcome = GpuOutcome::kTimeout,
-                                        .error = std::numeric_limits<double>::infinity(),
-                                        .tolerance = 0.01,
-                                        .seconds = 0,
-                                        .why = "it hung"}}};
-  report.Choose();
+  v1::GpuSelfTest report;
+  report.set_device("cuda:0, NVIDIA H200");
+  v1::GpuSelfTest::Kernel* kernel = report.add_kernels();
+  kernel->set_part("attention_decode");
+  kernel->set_family("sm80");
+  kernel->set_needed(true);
+  kernel->set_outcome("runs");
+  kernel->set_error(0.002);
+  kernel->set_tolerance(0.01);
+  kernel->set_seconds(0.5);
+  kernel = report.add_kernels();
+  kernel->set_part("attention_decode");
+  kernel->set_family("hopper");
+  kernel->set_needed(true);
+  kernel->set_outcome("timeout");
+  kernel->set_error(std::numeric_limits<double>::infinity());
+  kernel->set_tolerance(0.01);
+  kernel->set_why("it hung");
   const Json json = GpuReportJson(&report);
   EXPECT_EQ(json["device"], "cuda:0, NVIDIA H200");
   EXPECT_EQ(json["passed"], true);
@@ -62,7 +64,7 @@ TEST(GpuReportJsonTest, SaysWhichKernelsRunAndWhichAreLeftOutAndWhy) {
   EXPECT_EQ(json["kernels"][1].dump(),
             R"({"part":"attention_decode","family":"hopper","outcome":"timeout","needed":true,)"
             R"("error":null,"tolerance":0.01,"seconds":null,"why":"it hung"})");
-  report.results.erase(report.results.begin());
+  report.mutable_problem()->set_message("no kernel");
   EXPECT_EQ(GpuReportJson(&report)["passed"], false);
 }
 

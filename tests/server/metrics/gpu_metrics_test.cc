@@ -13,30 +13,27 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-GpuKernelResult Result(const std::string& part, const std::string& family, GpuOutcome outcome,
-                       double seconds) {
-  return {.part = part,
-          .family = family,
-          .outcome = outcome,
-          .error = 0,
-          .tolerance = 0.01,
-          .seconds = seconds,
-          .why = ""};
+void Add(v1::GpuSelfTest& test, const std::string& part, const std::string& family,
+         const std::string& outcome, double seconds) {
+  v1::GpuSelfTest::Kernel& kernel = *test.add_kernels();
+  kernel.set_part(part);
+  kernel.set_family(family);
+  kernel.set_needed(true);
+  kernel.set_outcome(outcome);
+  kernel.set_seconds(seconds);
 }
 
-std::string Text(const GpuSelfTestReport& report) {
+std::string Text(const v1::GpuSelfTest& report) {
   return prometheus::TextSerializer().Serialize(CollectGpuReport(report));
 }
 
 TEST(GpuMetricsTest, AFamilyThatRunsIsOneAndTheOthersAreZero) {
-  GpuSelfTestReport report{
-      .device = "cuda:0",
-      .results = {Result("attention_decode", "sm80", GpuOutcome::kRight, 0.5),
-                  Result("attention_decode", "hopper", GpuOutcome::kRight, 0.25),
-                  Result("attention_decode", "generic", GpuOutcome::kWrong, 0),
-                  Result("block_copy", "portable", GpuOutcome::kRight, 0)}};
-  report.results[3].needed = false;
-  report.Choose();
+  v1::GpuSelfTest report;
+  Add(report, "attention_decode", "sm80", "right", 0.5);
+  Add(report, "attention_decode", "hopper", "runs", 0.25);
+  Add(report, "attention_decode", "generic", "wrong", 0);
+  Add(report, "block_copy", "portable", "runs", 0);
+  report.mutable_kernels(3)->set_needed(false);
   const std::string text = Text(report);
   const std::string prefix = R"(pagoda_engine_gpu_kernels{part="attention_decode",family=)";
   EXPECT_THAT(text, HasSubstr(prefix + R"("sm80",outcome="right"} 0)"));
@@ -51,10 +48,10 @@ TEST(GpuMetricsTest, AFamilyThatRunsIsOneAndTheOthersAreZero) {
 
 // If one part has no usable kernel, the engine runs on the host and uses no GPU kernel.
 TEST(GpuMetricsTest, WithAPartThatHasNothingNoneRuns) {
-  GpuSelfTestReport report{.device = "cuda:0",
-                           .results = {Result("norm", "portable", GpuOutcome::kRight, 0),
-                                       Result("gate", "portable", GpuOutcome::kTimeout, 0)}};
-  report.Choose();
+  v1::GpuSelfTest report;
+  Add(report, "norm", "portable", "runs", 0);
+  Add(report, "gate", "portable", "timeout", 0);
+  report.mutable_problem()->set_message("no kernel for gate");
   const std::string text = Text(report);
   EXPECT_THAT(text, HasSubstr(R"({part="norm",family="portable",outcome="runs"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"({part="gate",family="portable",outcome="timeout"} 0)"));

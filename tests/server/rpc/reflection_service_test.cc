@@ -79,8 +79,8 @@ TEST_F(ReflectionServiceTest, DescribesEveryServiceThatItLists) {
   list.set_list_services("*");
   const std::vector<std::string> names = Names(Ask(list));
   EXPECT_THAT(names, IsSupersetOf({"pagoda.v1.CacheService", "pagoda.v1.AdminService",
-                                   "pagoda.v1.EventService", "pagoda.v1.EngineService",
-                                   "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+                                   "pagoda.v1.EventService", "grpc.health.v1.Health",
+                                   "grpc.reflection.v1.ServerReflection",
                                    "grpc.reflection.v1alpha.ServerReflection"}));
   for (const std::string& name : names) {
     google::protobuf::SimpleDescriptorDatabase files;

@@ -1,0 +1,28 @@
+#ifndef PAGODA_ENGINE_SERVE_DESCRIBE_H_
+#define PAGODA_ENGINE_SERVE_DESCRIBE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/engine_options.h"
+#include "pagoda/v1/engine_process.pb.h"
+
+namespace pagoda {
+
+// The questions of a daemon about a model, which it does not read itself.
+struct DescribeOptions {
+  std::string model_dir;
+  uint32_t tokens_per_block = 0;
+  std::string kv_dtype;    // The name of a v1::DType.
+  std::optional<int> gpu;  // Also test the kernels on this device.
+  ComputeType compute = ComputeType::kAuto;
+  GpuAttention attention = GpuAttention::kAuto;
+};
+
+// pagoda-engine --describe. An error is part of the description.
+v1::ModelDescription Describe(const DescribeOptions& options);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_SERVE_DESCRIBE_H_
