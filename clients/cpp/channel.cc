@@ -51,13 +51,6 @@ absl::Status CheckEndpoint(const std::string& endpoint) {
                 "its Unix socket (unix:/path)"));
 }
 
-bool IsOnThisMachine(const std::string& endpoint) {
-  // The name of a remote host may also begin with "127.".
-  const bool in_numbers = endpoint.find_first_not_of("0123456789.:") == std::string::npos;
-  return IsUnixSocket(endpoint) || (in_numbers && absl::StartsWith(endpoint, "127.")) ||
-         absl::StartsWith(endpoint, "localhost:") || absl::StartsWith(endpoint, "[::1]:");
-}
-
 // Puts the token into the metadata of a call. gRPC's own call credentials refuse plaintext, even on
 // a Unix socket.
 class TokenInterceptor final : public grpc::experimental::Interceptor {
@@ -176,6 +169,13 @@ grpc::ChannelArguments Arguments() {
 }
 
 }  // namespace
+
+bool IsOnThisMachine(const std::string& endpoint) {
+  // The name of a remote host may also begin with "127.".
+  const bool in_numbers = endpoint.find_first_not_of("0123456789.:") == std::string::npos;
+  return IsUnixSocket(endpoint) || (in_numbers && absl::StartsWith(endpoint, "127.")) ||
+         absl::StartsWith(endpoint, "localhost:") || absl::StartsWith(endpoint, "[::1]:");
+}
 
 absl::StatusOr<std::string> ReadBearerToken(const std::string& path) {
   std::ifstream in(path);

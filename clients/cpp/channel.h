@@ -31,6 +31,10 @@ struct ClientCredentials {
 // Errors: INVALID_ARGUMENT if the file cannot be read or holds no token.
 absl::StatusOr<std::string> ReadBearerToken(const std::string& path);
 
+// Whether an endpoint is certainly on this machine: a Unix socket, "localhost:7070", or a loopback
+// address in numbers.
+bool IsOnThisMachine(const std::string& endpoint);
+
 // Makes a channel to a daemon at "unix:/path" or "host:port". The channel never uses an HTTP proxy.
 // It is plaintext, or TLS over TCP if `ca_file` is set. It connects lazily.
 // Errors: INVALID_ARGUMENT if the endpoint has another form (the message says which form is meant),

@@ -17,6 +17,7 @@
 #include "clients/pagodactl/admin/cache_spec.h"
 #include "clients/pagodactl/admin/commands.h"
 #include "clients/pagodactl/command/admin_client.h"
+#include "clients/pagodactl/command/engine_text.h"
 #include "clients/pagodactl/command/number_check.h"
 #include "clients/pagodactl/terminal/format.h"
 #include "clients/pagodactl/terminal/printable_output.h"
@@ -71,6 +72,18 @@ std::string UsedText(const v1::CacheTierRow& tier) {
   return FormatShare(Share(tier.used_blocks(), tier.capacity_blocks()));
 }
 
+// An engine that is not up has no addresses.
+bool IsEngineUp(const v1::CacheRow& row) {
+  return !EngineAddressesText(row.engine_addresses()).empty();
+}
+
+// "the daemon's, gRPC at 127.0.0.1:7074".
+std::string EngineText(const v1::CacheRow& row) {
+  if (!row.has_engine()) return "none in the daemon";
+  return absl::StrCat("the daemon's, ",
+                      IsEngineUp(row) ? EngineAddressesText(row.engine_addresses()) : "not up");
+}
+
 // --- For programs ---
 
 Json IdentityJson(const v1::CacheRow& row) {
@@ -81,6 +94,12 @@ Json IdentityJson(const v1::CacheRow& row) {
           {"dtype", identity.dtype()},
           {"layout", identity.layout()},
           {"kernel_packing", identity.kernel_packing()}};
+}
+
+// null if no engine runs over the cache.
+Json RowEngineJson(const v1::CacheRow& row) {
+  if (!row.has_engine()) return nullptr;
+  return {{"up", IsEngineUp(row)}, {"addresses", EngineAddressesJson(row.engine_addresses())}};
 }
 
 Json RowJson(const v1::CacheRow& row) {
@@ -112,6 +131,7 @@ Json RowJson(const v1::CacheRow& row) {
                {"unused_seconds", nullptr},
                {"ends_in_seconds", nullptr},
                {"has_engine", row.has_engine()},
+               {"engine", RowEngineJson(row)},
                {"tiers", tiers}};
   if (row.has_unused()) {
     json["unused_seconds"] = absl::ToDoubleSeconds(DurationFromProto(row.unused()));
@@ -196,7 +216,7 @@ void PrintRow(const v1::CacheRow& row) {
         WindowsText(row.cache()));
   Print("tenant       %s\n", OrDash(row.tenant()));
   PrintLife(row);
-  Print("engine       %s\n", row.has_engine() ? "the daemon's" : "none in the daemon");
+  Print("engine       %s\n", EngineText(row));
   for (const v1::CacheTierRow& tier : row.tiers()) {
     Print("tier         %s on %s: %s, %s of %s used (%s)\n", tier.name(), MediumText(tier.medium()),
           FormatBytes(tier.bytes()), FormatCount(tier.used_blocks()),

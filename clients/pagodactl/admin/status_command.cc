@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "clients/pagodactl/admin/commands.h"
 #include "clients/pagodactl/command/admin_client.h"
+#include "clients/pagodactl/command/engine_text.h"
 #include "clients/pagodactl/store/exchange_text.h"
 #include "clients/pagodactl/terminal/format.h"
 #include "clients/pagodactl/terminal/printable_output.h"
@@ -151,7 +152,7 @@ void PrintTransfers(const v1::TransferStatus& transfers) {
   }
 }
 
-void PrintEngine(const v1::GetStatusResponse& status) {
+void PrintEngine(const v1::GetStatusResponse& status, const Terminal& terminal) {
   if (!status.has_engine()) {
     Print("engine       none\n");
     return;
@@ -162,6 +163,10 @@ void PrintEngine(const v1::GetStatusResponse& status) {
         FormatCount(engine.max_sequence_tokens()));
   Print("             %d running, %s\n", engine.running_requests(),
         FormatCounted(engine.waiting_requests(), "waiting request"));
+  const std::string state = EngineStateText(engine);
+  Print("             %s\n", engine.up() ? state : Paint(terminal, Style::kRed, state));
+  const std::string addresses = EngineAddressesText(engine.addresses());
+  if (!addresses.empty()) Print("             %s\n", addresses);
 }
 
 // Prints the daemon's own part, which the status of every cache has.
@@ -195,7 +200,7 @@ void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
   }
   PrintTransfers(status.transfers());
   PrintTexts(ExchangeTexts(status));
-  PrintEngine(status);
+  PrintEngine(status, terminal);
   for (const v1::WindowStatus& window : status.windows()) PrintWindow(cache, window, terminal);
 }
 
@@ -279,17 +284,6 @@ Json TransfersJson(const v1::TransferStatus& transfers) {
           {"failed_total", transfers.failed_total()},
           {"running", transfers.running()},
           {"queued", transfers.queued()}};
-}
-
-Json EngineJson(const v1::GetStatusResponse& status) {
-  if (!status.has_engine()) return nullptr;
-  const v1::EngineStatus& engine = status.engine();
-  return {{"model", engine.model()},
-          {"architecture", engine.architecture()},
-          {"vocab_size", engine.vocab_size()},
-          {"max_sequence_tokens", engine.max_sequence_tokens()},
-          {"running_requests", engine.running_requests()},
-          {"waiting_requests", engine.waiting_requests()}};
 }
 
 // The daemon's own part.

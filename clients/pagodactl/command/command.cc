@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/cord.h"
 #include "base/error.h"
 #include "clients/cpp/channel.h"
 #include "clients/pagodactl/terminal/terminal.h"
@@ -13,6 +14,9 @@
 
 namespace pagoda {
 namespace {
+
+// A status with this payload is about the engine. The payload is empty.
+constexpr char kEnginePayloadUrl[] = "pagodactl/engine";
 
 // Whether the transport failed. An UNAVAILABLE from the daemon itself has a reason.
 bool IsUnreachable(const absl::Status& status) {
@@ -56,6 +60,12 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptio
   return Connect(globals.endpoint, globals.timeout(), *credentials);
 }
 
+absl::Status EngineUnavailable(const std::string& message) {
+  absl::Status status = absl::UnavailableError(message);
+  status.SetPayload(kEnginePayloadUrl, absl::Cord());
+  return status;
+}
+
 int ReportOutcome(const std::string& program, const std::string& endpoint_option,
                   const absl::Status& status) {
   if (status.ok()) return kExitOk;
@@ -66,6 +76,7 @@ int ReportOutcome(const std::string& program, const std::string& endpoint_option
   std::cerr << program << ": " << Paint(terminal, Style::kRed, name) << ": " << status.message()
             << std::endl;
   if (!IsUnreachable(status)) return kExitFailed;
+  if (status.GetPayload(kEnginePayloadUrl).has_value()) return kExitUnreachable;
   std::cerr << "Start a daemon with deploy/run.sh, or name another one with " << endpoint_option
             << " or PAGODA_ENDPOINT." << std::endl;
   return kExitUnreachable;

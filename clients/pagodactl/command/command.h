@@ -59,8 +59,11 @@ absl::StatusOr<ClientCredentials> CredentialsOf(const CredentialFiles& files);
 // INVALID_ARGUMENT for the files that they name.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals);
 
+// An error for an engine that is away while its daemon answers. UNAVAILABLE, without a reason.
+absl::Status EngineUnavailable(const std::string& message);
+
 // Prints an error to standard error, after the name of `program`. `endpoint_option` is the option
-// that names the daemon's endpoint; a hint mentions it. Returns the exit code.
+// that names the daemon's endpoint; a hint mentions it if no daemon answers. Returns the exit code.
 int ReportOutcome(const std::string& program, const std::string& endpoint_option,
                   const absl::Status& status);
 

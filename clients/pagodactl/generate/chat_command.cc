@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "clients/pagodactl/command/number_check.h"
 #include "clients/pagodactl/generate/commands.h"
+#include "clients/pagodactl/generate/engine_channel.h"
 #include "clients/pagodactl/generate/format_options.h"
 #include "clients/pagodactl/generate/sampling_options.h"
 #include "clients/pagodactl/terminal/format.h"
@@ -209,7 +210,7 @@ absl::Status RunChat(const GlobalOptions& globals, const ChatOptions& options) {
     if (absl::Status status = ReadTools(options.tools_file, request); !status.ok()) return status;
   }
   if (absl::Status read = ApplyFormat(options.format, request); !read.ok()) return read;
-  const auto channel = ConnectToDaemon(globals);
+  const auto channel = ConnectToEngine(globals);
   if (!channel.ok()) return channel.status();
   Chat chat(globals, options, std::move(request), v1::EngineService::NewStub(*channel));
   {

@@ -9,11 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "base/error.h"
+#include "clients/pagodactl/command/admin_client.h"
 #include "clients/pagodactl/command/number_check.h"
 #include "clients/pagodactl/command/tokens.h"
 #include "clients/pagodactl/generate/commands.h"
+#include "clients/pagodactl/generate/engine_channel.h"
 #include "clients/pagodactl/generate/format_options.h"
 #include "clients/pagodactl/generate/sampling_options.h"
 #include "clients/pagodactl/terminal/format.h"
@@ -47,40 +48,39 @@ struct GenerateOptions {
   bool early_stopping = false;
 };
 
-// A random prompt needs the vocabulary's size, which the daemon knows.
+// A random prompt needs the vocabulary's size. The daemon tells it to operators.
 absl::StatusOr<std::vector<TokenId>> RandomPrompt(const GlobalOptions& globals,
-                                                  const GenerateOptions& options,
-                                                  const std::shared_ptr<grpc::Channel>& channel) {
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + globals.timeout()));
-  v1::GetStatusRequest request;
-  request.set_cache(globals.cache);
-  v1::GetStatusResponse status;
-  const grpc::Status called =
-      v1::AdminService::NewStub(channel)->GetStatus(&context, request, &status);
-  if (!called.ok()) return StatusFromGrpc(called);
-  if (!status.has_engine() || status.engine().vocab_size() == 0) {
+                                                  const GenerateOptions& options) {
+  absl::StatusOr<AdminClient> daemon = AdminClient::Connect(globals);
+  if (!daemon.ok()) return daemon.status();
+  const absl::StatusOr<v1::GetStatusResponse> status =
+      daemon->Call(&AdminClient::Stub::GetStatus, v1::GetStatusRequest());
+  if (absl::IsUnimplemented(status.status())) {
+    return absl::UnimplementedError(
+        absl::StrCat("--random-prompt needs the vocabulary's size, which the daemon tells; ",
+                     globals.endpoint, " is an engine's address"));
+  }
+  if (!status.ok()) return status.status();
+  if (!status->has_engine() || status->engine().vocab_size() == 0) {
     return MakeError(Reason::kNoEngine, "the daemon runs without a model");
   }
-  return RandomTokens(options.sampling.seed, status.engine().vocab_size())
+  return RandomTokens(options.sampling.seed, status->engine().vocab_size())
       .Take(options.random_prompt);
 }
 
 absl::StatusOr<std::vector<TokenId>> Prompt(const GlobalOptions& globals,
-                                            const GenerateOptions& options,
-                                            const std::shared_ptr<grpc::Channel>& channel) {
+                                            const GenerateOptions& options) {
   if (!options.text.empty()) return std::vector<TokenId>();
-  if (options.random_prompt != 0) return RandomPrompt(globals, options, channel);
+  if (options.random_prompt != 0) return RandomPrompt(globals, options);
   if (!options.prompt_file.empty()) return ReadTokenFile(options.prompt_file);
   return ParseTokens(options.prompt_tokens);
 }
 
 absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
-                                                const GenerateOptions& options,
-                                                const std::shared_ptr<grpc::Channel>& channel) {
-  const auto prompt = Prompt(globals, options, channel);
+                                                const GenerateOptions& options) {
+  const auto prompt = Prompt(globals, options);
   if (!prompt.ok()) return prompt.status();
-  // Text is sent unchanged: the daemon has the tokenizer.
+  // Text is sent unchanged: the engine has the tokenizer.
   const auto stop = ParseTokens(options.stop_tokens);
   if (!stop.ok()) return stop.status();
   v1::GenerateRequest request;
@@ -195,9 +195,9 @@ void PrintJson(const GenerateOptions& options, const Said& said, const v1::Gener
 absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& options) {
   grpc::ClientContext context;
   const InterruptScope interrupt([&context] { context.TryCancel(); });
-  const auto channel = ConnectToDaemon(globals);
+  const auto channel = ConnectToEngine(globals);
   if (!channel.ok()) return channel.status();
-  const auto request = MakeRequest(globals, options, *channel);
+  const auto request = MakeRequest(globals, options);
   if (!request.ok()) return request.status();
 
   const auto stub = v1::EngineService::NewStub(*channel);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "clients/pagodactl/command/admin_client.h"
+#include "clients/pagodactl/command/engine_text.h"
 #include "clients/pagodactl/events/event_text.h"
 #include "clients/pagodactl/store/exchange_text.h"
 #include "clients/pagodactl/terminal/format.h"
@@ -199,6 +200,7 @@ nlohmann::ordered_json TopJson(const TopState& state) {
       {"exchange", ExchangeJson(status)},
       {"store", StoreJson(status)},
       {"peers", PeersJson(status)},
+      {"engine", EngineJson(status)},
       {"tenants", tenants},
       {"stream", StreamJson(*state.sample(), state.stream_rates())}};
   if (state.stream_rates().has_value()) json["events_per_second"] = state.stream_rates()->events;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "clients/pagodactl/command/admin_client.h"
+#include "clients/pagodactl/command/engine_text.h"
 #include "clients/pagodactl/events/event_text.h"
 #include "clients/pagodactl/store/exchange_text.h"
 #include "clients/pagodactl/terminal/format.h"
@@ -419,9 +420,16 @@ Section Tenants(const std::vector<v1::TenantInfo>& tenants) {
 }
 
 Section Engine(const v1::EngineStatus& engine) {
-  Section section{.rank = 5, .lines = {Line::Labelled("engine")}};
-  section.lines[0].Add(absl::StrFormat("%s, %d running, %d waiting requests", engine.model(),
+  Section section{.rank = 5, .lines = {Line::Labelled("engine")}, .keep = 1};
+  section.lines[0].Add(absl::StrFormat("%s, %d running, %d waiting requests, ", engine.model(),
                                        engine.running_requests(), engine.waiting_requests()));
+  if (engine.up()) {
+    section.lines[0].Add(EngineStateText(engine));
+  } else {
+    section.lines[0].Add(Style::kRed, EngineStateText(engine));
+  }
+  const std::string addresses = EngineAddressesText(engine.addresses());
+  if (!addresses.empty()) section.lines.push_back(Line::Labelled("").Add(addresses));
   return section;
 }
 

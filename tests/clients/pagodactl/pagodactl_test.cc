@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
@@ -32,260 +34,9 @@ using Json = nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
-
-// --- Without a daemon ---
-
-TEST(PagodactlTest, HelpAndVersionSucceed) {
-  const Outcome help = RunProgram("--help");
-  EXPECT_EQ(help.exit_code, 0);
-  EXPECT_THAT(help.out, AllOf(HasSubstr("Examples:"), HasSubstr("status"), HasSubstr("watch"),
-                              HasSubstr("generate"), HasSubstr("workload"), HasSubstr("replay"),
-                              HasSubstr("plan"), HasSubstr("PAGODA_ENDPOINT")));
-  const Outcome version = RunProgram("--version");
-  EXPECT_EQ(version.exit_code, 0);
-  EXPECT_THAT(version.out, StartsWith("pagodactl "));
-}
-
-TEST(PagodactlTest, BadUsageExitsWithTwoAndPrintsNoResult) {
-  for (const char* arguments : {"",
-                                "frobnicate",
-                                "status --frobnicate",
-                                "status -o xml",
-                                "--timeout 0 status",
-                                "--timeout -3 status",
-                                "watch --count 0",
-                                "watch --from-revision x",
-                                "watch --from-revision 1 --snapshot",
-                                "watch --type moved",
-                                "watch --window wide",
-                                "watch --chunk-tokens 256",
-                                "watch --hashes --chunk-tokens 0",
-                                "generate",
-                                "generate --prompt-tokens 1,x",
-                                "generate --prompt-tokens 1 --random-prompt 2",
-                                "generate --prompt-tokens 1 --max-new-tokens 0",
-                                "workload --concurrency 0",
-                                "workload --turns -1",
-                                "replay",
-                                "replay --blocks 3",
-                                "replay /nonexistent --blocks 3",
-                                "replay " CHAT_TRACE,
-                                "replay " CHAT_TRACE " --blocks 3 --policy fifo",
-                                "replay " CHAT_TRACE " --blocks 0 --host-blocks 5",
-                                "replay " CHAT_TRACE " --blocks 3 --host-blocks x",
-                                "plan",
-                                "plan --preset qwen3-8b --layers 1x1x1",
-                                "plan --preset qwen4",
-                                "plan --layers 36x8",
-                                "plan --model /nonexistent",
-                                "plan --preset qwen3-8b --primary 80",
-                                "plan --preset qwen3-8b --dtype int4",
-                                "plan --preset qwen3-8b --sequence-tokens 0",
-                                "pin",
-                                "pin --tokens 1,x",
-                                "pin --tokens 1 --token-file -",
-                                "pin --tokens 1 --lease 0",
-                                "pin --all",
-                                "unpin",
-                                "unpin x",
-                                "pins 3",
-                                "offload",
-                                "prefetch --all",
-                                "invalidate --tokens 1 --all",
-                                "retain --tokens 1",
-                                "retain --tokens 1 --priority 101",
-                                "retain --tokens 1 --priority 3 --duration -1",
-                                "top --interval 0",
-                                "top --interval 1 --interval 2",
-                                "sessions --limit 0",
-                                "sequences --session x",
-                                "inspect",
-                                "inspect --all",
-                                "end-session",
-                                "end-session x",
-                                "quarantine frob",
-                                "quarantine release",
-                                "quarantine --force",
-                                "drain 3",
-                                "bench --seconds 0",
-                                "bench --batch 0",
-                                "bench --batch 4097",
-                                "bench --concurrency 0",
-                                "completion",
-                                "completion fish"}) {
-    const Outcome outcome = RunProgram(arguments);
-    EXPECT_EQ(outcome.exit_code, 2) << arguments;
-    EXPECT_EQ(outcome.out, "") << arguments;
-    EXPECT_NE(outcome.err, "") << arguments;
-  }
-}
-
-TEST(PagodactlTest, NoDaemonExitsWithThreeAndAHint) {
-  for (const char* arguments : {"status",
-                                "watch",
-                                "generate --prompt-tokens 1",
-                                "workload",
-                                "status -o json",
-                                "pins",
-                                "pin --tokens 1",
-                                "unpin 1",
-                                "offload --tokens 1",
-                                "prefetch --tokens 1",
-                                "invalidate --all",
-                                "retain --tokens 1 --priority 3",
-                                "top",
-                                "top --once -o json",
-                                "caches",
-                                "caches show a",
-                                "caches drop a",
-                                "caches open a --model m --layers 1x1x8",
-                                "sessions",
-                                "sequences",
-                                "tenants",
-                                "inspect --tokens 1",
-                                "end-session 1",
-                                "quarantine",
-                                "quarantine release 1",
-                                "drain --wait",
-                                "bench"}) {
-    const Outcome outcome =
-        RunProgram(absl::StrCat(arguments, " --endpoint unix:/nonexistent/pagoda.sock"));
-    EXPECT_EQ(outcome.exit_code, 3) << arguments;
-    EXPECT_EQ(outcome.out, "") << arguments;
-    EXPECT_THAT(outcome.err,
-                AllOf(HasSubstr("unix:/nonexistent/pagoda.sock"), HasSubstr("deploy/run.sh")));
-  }
-}
-
-TEST(PagodactlTest, ReplayPrintsItsFiguresAsJson) {
-  const Outcome outcome = RunProgram("replay " CHAT_TRACE " --blocks 100 -o json");
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_EQ(outcome.err, "");
-  const Json json = Json::parse(outcome.out);
-  EXPECT_EQ(json["requests"], Lines(ReadFile(CHAT_TRACE)).size());
-  EXPECT_EQ(json["capacity_blocks"], 100);
-  ASSERT_THAT(json["runs"], SizeIs(1));
-  const Json& run = json["runs"][0];
-  EXPECT_EQ(run["host_blocks"], 0);
-  EXPECT_GT(run["hit_rate"], 0.0);
-  EXPECT_LT(run["hit_rate"], 1.0);
-  EXPECT_GT(run["evictions"], 0);
-  EXPECT_GT(run["operations_per_second"], 0.0);
-}
-
-TEST(PagodactlTest, ReplayShowsHostTiersBesideNone) {
-  const std::string replay = "replay " CHAT_TRACE " --one-by-one --blocks 100 --host-blocks ";
-  const Outcome outcome = RunProgram(replay + "100,300 --policy lru,mq -o json");
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const Json runs = Json::parse(outcome.out)["runs"];
-  ASSERT_THAT(runs, SizeIs(6));
-  for (size_t policy = 0; policy < 2; ++policy) {
-    const Json& none = runs[3 * policy];
-    const Json& small = runs[3 * policy + 1];
-    const Json& large = runs[3 * policy + 2];
-    EXPECT_EQ(none["policy"], policy == 0 ? "lru" : "mq");
-    EXPECT_EQ(none["host_blocks_hit"], 0);
-    EXPECT_EQ(none["offloads"], 0);
-    EXPECT_EQ(small["host_blocks"], 100);
-    EXPECT_EQ(large["host_blocks"], 300);
-    EXPECT_GT(small["hit_rate"], none["hit_rate"]);
-    EXPECT_GT(large["hit_rate"], small["hit_rate"]);
-    EXPECT_GT(large["host_blocks_hit"], 0);
-    EXPECT_EQ(large["onboards"], large["host_blocks_hit"]);
-  }
-
-  const Outcome table = RunProgram(replay + "100 --policy lru");
-  ASSERT_EQ(table.exit_code, 0) << table.err;
-  const std::vector<std::string> lines = Lines(table.out);
-  ASSERT_THAT(lines, SizeIs(6));
-  EXPECT_THAT(lines[3], HasSubstr("HOST BLOCKS"));
-  EXPECT_THAT(lines[4], StartsWith("lru                  0"));
-  EXPECT_THAT(lines[5], StartsWith("lru                100"));
-}
-
-TEST(PagodactlTest, ReplayTakesALimitAndPrintsATable) {
-  EXPECT_EQ(
-      Json::parse(RunProgram("-o json replay " CHAT_TRACE " --blocks 0 --limit 7").out)["requests"],
-      7);
-  const Outcome table = RunProgram("replay " CHAT_TRACE " --blocks 0");
-  EXPECT_EQ(table.exit_code, 0);
-  EXPECT_THAT(table.out, AllOf(HasSubstr("(unlimited)"), HasSubstr("HIT RATE"), HasSubstr(" %")));
-  EXPECT_EQ(table.out.find('\x1b'), std::string::npos);
-}
-
-TEST(PagodactlTest, PlanShowsWhatATokenTakesAndWhatFits) {
-  const Outcome outcome =
-      RunProgram("plan --preset qwen3-8b --primary 80GiB --secondary 200GiB -o json");
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const Json json = Json::parse(outcome.out);
-  EXPECT_EQ(json["bytes_per_token"], 144 << 10);
-  EXPECT_EQ(json["windows"][0]["bytes_per_block"], 32 * (144 << 10));
-  EXPECT_EQ(json["windows"][0]["blocks_per_sequence"], 8192 / 32);
-  EXPECT_EQ(json["sequences_bytes"], uint64_t{8192} * (144 << 10));
-  // 80 GiB / 4.5 MiB; 200 GiB without the spare.
-  EXPECT_EQ(json["primary"]["blocks"]["full"], 18204);
-  EXPECT_EQ(json["primary"]["max_concurrent_sequences"], 18204 / 256);
-  EXPECT_EQ(json["secondary"]["blocks"]["full"], 45510);
-
-  const Outcome table = RunProgram("plan --preset qwen3-8b --primary 80GiB");
-  ASSERT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_THAT(table.out, AllOf(HasSubstr("qwen3-8b, bfloat16"), HasSubstr("36 layers of 8 x 128"),
-                               HasSubstr("144.0 KiB in all layers"), HasSubstr("18,204"),
-                               HasSubstr("fits 71 sequences of 8,192 tokens at once")));
-}
-
-TEST(PagodactlTest, PlanDividesAMemoryBetweenWindows) {
-  const Outcome outcome =
-      RunProgram("plan --layers 52x16x128@1024,10x16x128 --primary 40GiB --sequences 4 -o json");
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const Json json = Json::parse(outcome.out);
-  const Json& window = json["windows"][0];
-  const Json& full = json["windows"][1];
-  EXPECT_EQ(window["window"], "1024");
-  EXPECT_EQ(full["window"], "full");
-  // (1,024 + 512) / 32 and one for an unaligned begin; 8,192 / 32.
-  EXPECT_EQ(window["blocks_per_sequence"], 49);
-  EXPECT_EQ(full["blocks_per_sequence"], 256);
-  const uint64_t in_window = json["primary"]["blocks"]["1024"];
-  const uint64_t in_full = json["primary"]["blocks"]["full"];
-  EXPECT_NEAR(static_cast<double>(in_window) / 49, static_cast<double>(in_full) / 256, 0.1);
-  EXPECT_EQ(json["primary"]["bytes"], in_window * window["bytes_per_block"].get<uint64_t>() +
-                                          in_full * full["bytes_per_block"].get<uint64_t>());
-  EXPECT_LE(json["primary"]["bytes"].get<uint64_t>(), uint64_t{40} << 30);
-}
-
-TEST(PagodactlTest, PlanReadsACheckpointsConfiguration) {
-  const Outcome outcome = RunProgram("plan --model " GOLDEN_MODEL " -o json");
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const Json json = Json::parse(outcome.out);
-  EXPECT_EQ(json["model"], "qwen3_tiny");
-  EXPECT_EQ(json["bytes_per_token"], 2 * 2 * 2 * 32 * 4);
-  EXPECT_FALSE(json.contains("primary"));
-  const Outcome half = RunProgram("plan --model " GOLDEN_MODEL " --dtype bfloat16 -o json");
-  EXPECT_EQ(Json::parse(half.out)["bytes_per_token"], 2 * 2 * 2 * 32 * 2);
-}
-
-TEST(PagodactlTest, APlanThatCannotBeExitsWithOne) {
-  const Outcome small = RunProgram("plan --preset qwen3-8b --primary 1MiB");
-  EXPECT_EQ(small.exit_code, 1);
-  EXPECT_THAT(small.err, HasSubstr("does not hold one block"));
-  const TempDirectory directory;
-  std::ofstream(directory.File("config.json")) << "{}";
-  const Outcome empty = RunProgram("plan --model " + directory.path());
-  EXPECT_EQ(empty.exit_code, 1);
-  EXPECT_THAT(empty.err, HasSubstr("num_hidden_layers"));
-}
-
-TEST(PagodactlTest, ABadTraceExitsWithOneAndNamesTheLine) {
-  const TempDirectory directory;
-  const std::string path = directory.File("bad.jsonl");
-  std::ofstream(path) << "{\"timestamp\": 0, \"hash_ids\": [1]}\nnonsense\n";
-  const Outcome outcome = RunProgram(absl::StrCat("replay ", path, " --blocks 3"));
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr(absl::StrCat(path, ":2: ")));
-}
 
 // --- With a small daemon ---
 
@@ -298,7 +49,13 @@ class FakeAdmin final : public v1::AdminService::Service {
     response->set_revision(12);
     response->set_sessions(2);
     response->mutable_cache()->set_tokens_per_block(32);
-    response->mutable_engine()->set_vocab_size(100);
+    v1::EngineStatus* engine = response->mutable_engine();
+    engine->set_vocab_size(100);
+    engine->set_up(true);
+    engine->set_restarts(3);
+    engine->set_problem("signal 9\nended it");
+    engine->mutable_addresses()->add_grpc("127.0.0.1:7074");
+    engine->mutable_addresses()->set_http("127.0.0.1:7076");
     v1::WindowStatus* window = response->add_windows();
     window->set_prefix_lookup_tokens_total(400);
     window->set_prefix_hit_tokens_total(100);
@@ -329,6 +86,21 @@ class FakeAdmin final : public v1::AdminService::Service {
     tier->set_block_bytes(1024);
     return grpc::Status::OK;
   }
+  grpc::Status ListCaches(grpc::ServerContext*, const v1::ListCachesRequest*,
+                          v1::ListCachesResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    *response->add_caches() = row_;
+    return grpc::Status::OK;
+  }
+  // The only row of the list.
+  void List(const v1::CacheRow& row) {
+    absl::MutexLock lock(&mutex_);
+    row_ = row;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  v1::CacheRow row_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Sends three revisions. From 2 on it leaves one out. From 3 on it says that they are no longer in
@@ -407,6 +179,7 @@ class PagodactlDaemonTest : public testing::Test {
     builder.RegisterService(&engine_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
+    admin_.List(RowWithEngine(endpoint_));
   }
   void TearDown() override { server_->Shutdown(); }
 
@@ -435,7 +208,9 @@ TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
                 "11 offloaded, 12 onboarded, 13 displaced, 14 lost; 20 offloaded without a copy"),
             HasSubstr("5 of the cached are copies"), HasSubstr("15 copied"),
             HasSubstr("16 of 17 allowed blocks"), HasSubstr("18 waiting"),
-            HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s")));
+            HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s"),
+            HasSubstr("             up, restarted 3 times: signal 9\\nended it\n"),
+            HasSubstr("gRPC at 127.0.0.1:7074, OpenAI's API at 127.0.0.1:7076\n")));
   EXPECT_EQ(table.out.find('\x1b'), std::string::npos) << "colours in a file";
 
   const Outcome json = Ctl("status -o json");
@@ -452,6 +227,11 @@ TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
   EXPECT_EQ(status["pins"], 3);
   EXPECT_EQ(status["transfers"]["directions"][0]["busy_seconds"], 2.0);
   EXPECT_EQ(status["engine"]["vocab_size"], 100);
+  EXPECT_EQ(status["engine"]["up"], true);
+  EXPECT_EQ(status["engine"]["restarts"], 3);
+  EXPECT_EQ(status["engine"]["problem"], "signal 9\nended it");
+  EXPECT_EQ(status["engine"]["addresses"].dump(),
+            R"({"grpc":["127.0.0.1:7074"],"http":"127.0.0.1:7076"})");
 }
 
 TEST_F(PagodactlDaemonTest, TheEndpointMayComeFromTheEnvironment) {
@@ -585,6 +365,124 @@ TEST_F(PagodactlDaemonTest, ARandomPromptIsSeededAndInTheVocabulary) {
               AllOf(SizeIs(50), testing::Each(testing::AllOf(testing::Ge(1u), testing::Le(100u)))));
   EXPECT_EQ(first, tokens("--seed 7"));
   EXPECT_NE(first, tokens("--seed 8"));
+}
+
+// --- The engine is another process ---
+
+constexpr const char* kUsesOfTheEngine[] = {"generate --prompt-tokens 1", "chat </dev/null"};
+
+TEST_F(PagodactlDaemonTest, ADaemonWithoutAnEngineSaysSo) {
+  admin_.List(v1::CacheRow());
+  for (const char* arguments : kUsesOfTheEngine) {
+    const Outcome outcome = Ctl(arguments);
+    EXPECT_EQ(outcome.exit_code, 1) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr("NO_ENGINE: the daemon runs without a model")) << arguments;
+    const Outcome named = Ctl(absl::StrCat("--cache tiny ", arguments));
+    EXPECT_EQ(named.exit_code, 1) << arguments;
+    EXPECT_THAT(named.err, HasSubstr("NO_ENGINE: no engine runs over the cache 'tiny'"));
+  }
+}
+
+TEST_F(PagodactlDaemonTest, AnEngineThatIsNotUpIsNoMissingDaemon) {
+  admin_.List(RowWithEngine());
+  for (const char* arguments : kUsesOfTheEngine) {
+    const Outcome outcome = Ctl(arguments);
+    EXPECT_EQ(outcome.exit_code, 3) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("UNAVAILABLE: the daemon's engine is not up; "
+                                             "pagodactl status says why"),
+                                   Not(HasSubstr("deploy/run.sh"))))
+        << arguments;
+  }
+}
+
+TEST_F(PagodactlDaemonTest, AnEngineWithHttpAloneSaysSo) {
+  v1::CacheRow row = RowWithEngine();
+  row.mutable_engine_addresses()->set_http("127.0.0.1:7076");
+  admin_.List(row);
+  const Outcome outcome = Ctl("generate --prompt-tokens 1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("does not serve gRPC"));
+}
+
+TEST_F(PagodactlDaemonTest, AnEngineThatDoesNotAnswerIsNoMissingDaemon) {
+  admin_.List(RowWithEngine(absl::StrCat("unix:", directory_.File("none.sock")), "127.0.0.1:1"));
+  for (const char* arguments : kUsesOfTheEngine) {
+    const Outcome outcome = Ctl(arguments);
+    EXPECT_EQ(outcome.exit_code, 3) << arguments;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("the daemon's engine cannot be reached"),
+                                   HasSubstr("127.0.0.1:1"), Not(HasSubstr("deploy/run.sh"))))
+        << arguments;
+  }
+}
+
+TEST_F(PagodactlDaemonTest, TheNextAddressIsTriedAndTheDaemonsHostIsUsed) {
+  for (const v1::CacheRow& row :
+       {RowWithEngine("127.0.0.1:1", absl::StrCat("127.0.0.1:", port_)),
+        RowWithEngine(absl::StrCat("0.0.0.0:", port_)), RowWithEngine(endpoint_)}) {
+    admin_.List(row);
+    for (const std::string& endpoint : {endpoint_, absl::StrCat("localhost:", port_)}) {
+      const Outcome outcome =
+          RunProgram(absl::StrCat("--endpoint ", endpoint, " generate --prompt-tokens 1,2,3"));
+      EXPECT_EQ(outcome.exit_code, 0) << endpoint << "\n" << outcome.err;
+      EXPECT_THAT(outcome.out, StartsWith("2 3 4 \n")) << endpoint;
+    }
+  }
+}
+
+// An engine at its own address, without the daemon's services.
+class PagodactlEngineTest : public PagodactlDaemonTest {
+ protected:
+  void SetUp() override {
+    PagodactlDaemonTest::SetUp();
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
+    builder.RegisterService(&alone_);
+    alone_server_ = builder.BuildAndStart();
+    ASSERT_NE(alone_server_, nullptr);
+    admin_.List(RowWithEngine(address_));
+  }
+  void TearDown() override {
+    alone_server_->Shutdown();
+    PagodactlDaemonTest::TearDown();
+  }
+
+  const std::string address_ = "unix:" + directory_.File("engine.sock");
+  FakeEngine alone_;
+  std::unique_ptr<grpc::Server> alone_server_;
+};
+
+TEST_F(PagodactlEngineTest, TheEngineGetsTheCallersTokenToo) {
+  const std::string token = directory_.File("token");
+  std::ofstream(token) << "secret-of-the-caller\n";
+  const Outcome outcome =
+      Ctl(absl::StrCat("generate --prompt-tokens 1,2,3 --auth-token-file ", token));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, StartsWith("2 3 4 \n"));
+  EXPECT_EQ(alone_.authorization(), "Bearer secret-of-the-caller");
+  EXPECT_EQ(engine_.authorization(), "") << "the daemon's address was asked to generate";
+}
+
+TEST_F(PagodactlEngineTest, TheEndpointMayBeTheEnginesOwn) {
+  const std::string endpoint = absl::StrCat("--endpoint ", address_, " ");
+  const Outcome generated = RunProgram(endpoint + "generate --prompt-tokens 1,2,3");
+  ASSERT_EQ(generated.exit_code, 0) << generated.err;
+  EXPECT_THAT(generated.out, StartsWith("2 3 4 \n"));
+  std::ofstream(directory_.File("said")) << "hello\n";
+  const Outcome chat = RunProgram(
+      absl::StrCat(endpoint, "chat --adapter polite -o json <", directory_.File("said")));
+  ASSERT_EQ(chat.exit_code, 0) << chat.err;
+  EXPECT_EQ(Json::parse(chat.out)["content"], "adapter polite");
+}
+
+TEST_F(PagodactlEngineTest, ARandomPromptNeedsTheDaemon) {
+  const Outcome outcome =
+      RunProgram(absl::StrCat("--endpoint ", address_, " generate --random-prompt 3"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("--random-prompt needs the vocabulary's size"),
+                                 HasSubstr(address_ + " is an engine's address")));
+  EXPECT_EQ(Ctl("generate --random-prompt 3").exit_code, 0);
 }
 
 TEST_F(PagodactlDaemonTest, AnErrorOfTheDaemonExitsWithOne) {

@@ -433,6 +433,7 @@ class FakeCaches:
         told = _contract.v1.ListCachesResponse()
         own = told.caches.add(epoch=1, has_engine=True)
         own.cache.name = "own"
+        own.engine_addresses.MergeFrom(_contract.v1.CacheEngine(grpc=["unix:/run/engine.sock", "127.0.0.1:7074"], http="127.0.0.1:7076"))
         row = told.caches.add(epoch=9, tenant="team-a", sessions=2, identity=IDENTITY.message(), layers=[group.message() for group in LAYERS])
         row.cache.name = "tiny"
         row.tiers.add(name="host", medium=2, bytes=1024, capacity_blocks=8, used_blocks=3)
@@ -508,6 +509,9 @@ def test_caches_are_listed_and_dropped(monkeypatch):
     found, _, _ = ask(monkeypatch, "list_caches", "unix:/nowhere")
     own, tiny = found
     assert len(found) == 2 and (own.name, own.identity, own.unused, own.has_engine) == ("own", None, None, True)
+    assert own.engine_addresses == pagoda.EngineAddresses(("unix:/run/engine.sock", "127.0.0.1:7074"), "127.0.0.1:7076")
+    assert not tiny.has_engine and tiny.engine_addresses is None
+    assert caches.ServedCache.take(_contract.v1.CacheRow(has_engine=True)).engine_addresses == pagoda.EngineAddresses((), "")
     assert (tiny.name, tiny.identity, tiny.layers, tiny.epoch, tiny.tenant, tiny.sessions) == ("tiny", IDENTITY, LAYERS, 9, "team-a", 2)
     assert (tiny.unused, tiny.ends_in) == (1.5, 0.0) and tiny.opened.second == 5
     assert tiny.tiers == (caches.CacheTier("host", pagoda.Medium.HOST, 1024, 8, 3),)

@@ -12,7 +12,7 @@ from pagoda._exchange import PendingCall
 from pagoda._map_socket import SessionRef
 from pagoda._materialize import Materialized
 from pagoda._watch import Watch, watch
-from pagoda.caches import Budget, CacheIdentity, Caches, CacheTier, LayerKind, Layers, OpenedCache, ServedCache
+from pagoda.caches import Budget, CacheIdentity, Caches, CacheTier, EngineAddresses, LayerKind, Layers, OpenedCache, ServedCache
 from pagoda.client import Batch, Client, Pin, Sequence, connect, drop_cache, list_caches, open_cache
 from pagoda.errors import (BadRequest, BatchFailed, CannotMap, Conflict, Exhausted, KvLost, NotFound, NotServed, PagodaError,
                            PermissionDenied, SessionGone, TimedOut, Unauthenticated, Unavailable, WatchRefused)
@@ -33,13 +33,13 @@ from pagoda.version import VERSION as __version__
 __all__ = [
     "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "BlockFill", "BlockState", "Budget", "CacheIdentity", "CacheInfo",
     "CacheTier", "CachedPrefix", "Caches", "Candidate", "CannotMap", "Capacity", "Client", "Conflict", "Created", "DeviceArray", "EndedPin",
-    "Event", "Exhausted", "ExportedPrefix", "FetchOutcome", "FetchedPrefix", "Gap", "Invalidated", "Item", "Keys", "KvLost", "Lane",
-    "LayerKind", "Layers", "Match", "Materialized", "Medium", "MemoryKind", "MemoryPages", "Mirror", "Moved", "MultimodalItem", "Namespace",
-    "NodeState", "NodeStatus", "NotFound", "NotServed", "OpenedCache", "PagodaError", "Pending", "PendingCall", "PermissionDenied", "Pin",
-    "PinEnd", "PinInfo", "Pinned", "Pins", "Pool", "PrefetchTarget", "Prefetched", "Progress", "RemovalReason", "Removed", "Retention",
-    "Route", "RouteCosts", "Router", "RouterNode", "Segment", "Sequence", "SequenceInfo", "ServedCache", "SessionGone", "SessionRef",
-    "SnapshotBegin", "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierInfo", "TierStatus", "TimedOut", "Tokens",
-    "TransferDirection", "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity",
-    "WindowStatus", "__version__", "block_hashes", "connect", "drop_cache", "key_hashes", "list_caches", "map_pools", "namespace_hash",
-    "open_cache", "watch",
+    "EngineAddresses", "Event", "Exhausted", "ExportedPrefix", "FetchOutcome", "FetchedPrefix", "Gap", "Invalidated", "Item", "Keys",
+    "KvLost", "Lane", "LayerKind", "Layers", "Match", "Materialized", "Medium", "MemoryKind", "MemoryPages", "Mirror", "Moved",
+    "MultimodalItem", "Namespace", "NodeState", "NodeStatus", "NotFound", "NotServed", "OpenedCache", "PagodaError", "Pending",
+    "PendingCall", "PermissionDenied", "Pin", "PinEnd", "PinInfo", "Pinned", "Pins", "Pool", "PrefetchTarget", "Prefetched", "Progress",
+    "RemovalReason", "Removed", "Retention", "Route", "RouteCosts", "Router", "RouterNode", "Segment", "Sequence", "SequenceInfo",
+    "ServedCache", "SessionGone", "SessionRef", "SnapshotBegin", "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier",
+    "TierInfo", "TierStatus", "TimedOut", "Tokens", "TransferDirection", "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch",
+    "WatchRefused", "Window", "WindowCapacity", "WindowStatus", "__version__", "block_hashes", "connect", "drop_cache", "key_hashes",
+    "list_caches", "map_pools", "namespace_hash", "open_cache", "watch",
 ]

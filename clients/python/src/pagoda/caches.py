@@ -127,6 +127,21 @@ class CacheTier:
 
 
 @dataclasses.dataclass(frozen=True)
+class EngineAddresses:
+    """Where the daemon's own engine serves. It knows the daemon's callers."""
+
+    grpc: tuple[str, ...]
+    """EngineService: "unix:/run/pagoda-engine.sock", "127.0.0.1:7074". Empty while the engine is
+    not up."""
+    http: str
+    """OpenAI's API: "127.0.0.1:7076". "": none."""
+
+    @classmethod
+    def take(cls, message: Any) -> "EngineAddresses":
+        return cls(tuple(message.grpc), message.http)
+
+
+@dataclasses.dataclass(frozen=True)
 class ServedCache:
     """A cache of a daemon."""
 
@@ -146,6 +161,8 @@ class ServedCache:
     ends_in: float | None
     has_engine: bool
     """Whether the daemon's own engine uses it."""
+    engine_addresses: EngineAddresses | None
+    """None: has_engine is False."""
 
     @property
     def name(self) -> str:
@@ -158,7 +175,7 @@ class ServedCache:
             tuple(Layers.take(group) for group in message.layers), message.epoch, message.tenant, message.sessions,
             tuple(CacheTier(tier.name, Medium(tier.medium), tier.bytes, tier.capacity_blocks, tier.used_blocks) for tier in message.tiers),
             values.utc(message.opened), values.optional_seconds(message, "unused"), values.optional_seconds(message, "ends_in"),
-            message.has_engine)
+            message.has_engine, EngineAddresses.take(message.engine_addresses) if message.has_engine else None)
 
 
 @dataclasses.dataclass(frozen=True)

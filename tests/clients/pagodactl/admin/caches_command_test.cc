@@ -88,7 +88,9 @@ class Caches {
 
 class FakeAdmin final : public v1::AdminService::Service {
  public:
-  explicit FakeAdmin(Caches* caches) : caches_(caches) {}
+  // An engine over the cache gemma serves at `endpoint`.
+  FakeAdmin(Caches* caches, std::string endpoint)
+      : caches_(caches), endpoint_(std::move(endpoint)) {}
 
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
                          v1::GetStatusResponse* response) override {
@@ -173,17 +175,25 @@ class FakeAdmin final : public v1::AdminService::Service {
   }
 
  private:
-  static void FillRow(const std::string& name, v1::CacheRow* row) {
+  void FillRow(const std::string& name, v1::CacheRow* row) const {
     row->mutable_cache()->set_name(name);
     row->mutable_cache()->set_tokens_per_block(16);
     row->mutable_cache()->add_windows();
     row->mutable_cache()->add_windows()->set_window_size(1024);
     row->set_epoch(255);
     row->mutable_opened()->set_seconds(absl::ToUnixSeconds(absl::Now()) - 100);
-    if (name == "own") {
+    if (name == "own" || name == "down") {
       row->mutable_cache()->set_model_fingerprint("org/own@r2");
       row->set_has_engine(true);
+      if (name == "down") return;
+      row->mutable_engine_addresses()->add_grpc("unix:/run/engine.sock");
+      row->mutable_engine_addresses()->add_grpc("127.0.0.1:7074");
+      row->mutable_engine_addresses()->set_http("127.0.0.1:7076");
       return;
+    }
+    if (name == "gemma") {
+      row->set_has_engine(true);
+      row->mutable_engine_addresses()->add_grpc(endpoint_);
     }
     row->mutable_identity()->set_model(absl::StrCat("org/", name));
     row->mutable_identity()->set_kernel_packing("flash-1");
@@ -216,6 +226,7 @@ class FakeAdmin final : public v1::AdminService::Service {
   }
 
   Caches* const caches_;
+  const std::string endpoint_;
   std::atomic<bool> draining_ = false;
 };
 
@@ -321,7 +332,7 @@ class CachesCommandTest : public testing::Test {
   const TempDirectory directory_;
   const std::string endpoint_ = absl::StrCat("unix:", directory_.File("pagodad.sock"));
   Caches caches_;
-  FakeAdmin admin_{&caches_};
+  FakeAdmin admin_{&caches_, endpoint_};
   FakeCache cache_{&caches_};
   FakeEvents events_{&caches_};
   FakeEngine engine_{&caches_};
@@ -354,6 +365,10 @@ TEST_F(CachesCommandTest, TheListIsJsonForPrograms) {
   EXPECT_TRUE(own["identity"].is_null());
   EXPECT_TRUE(own["ends_in_seconds"].is_null());
   EXPECT_EQ(own["has_engine"], true);
+  EXPECT_EQ(own["engine"], Json({{"up", true},
+                                 {"addresses",
+                                  {{"grpc", {"unix:/run/engine.sock", "127.0.0.1:7074"}},
+                                   {"http", "127.0.0.1:7076"}}}}));
   const Json& gemma = list["caches"][1];
   EXPECT_EQ(gemma["identity"]["kernel_packing"], "flash-1");
   EXPECT_THAT(gemma["layers"], ElementsAre("30x8x128:bfloat16", "2xopaque:512@1024"));
@@ -386,6 +401,18 @@ TEST_F(CachesCommandTest, OneIsShown) {
   const Outcome unknown = Ctl("caches show qwen");
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("UNKNOWN_CACHE"));
+}
+
+TEST_F(CachesCommandTest, OneIsShownWithItsEngine) {
+  caches_.Serve({"own", "down", "llama"});
+  EXPECT_THAT(Print("caches show own"),
+              HasSubstr("engine       the daemon's, gRPC at unix:/run/engine.sock and "
+                        "127.0.0.1:7074, OpenAI's API at 127.0.0.1:7076\n"));
+  EXPECT_THAT(Print("caches show down"), HasSubstr("engine       the daemon's, not up\n"));
+  EXPECT_EQ(PrintJson("caches show down")["engine"],
+            Json({{"up", false}, {"addresses", {{"grpc", Json::array()}, {"http", ""}}}}));
+  EXPECT_THAT(Print("caches show llama"), HasSubstr("engine       none in the daemon\n"));
+  EXPECT_TRUE(PrintJson("caches show llama")["engine"].is_null());
 }
 
 TEST_F(CachesCommandTest, OneIsDroppedOrForced) {
@@ -476,9 +503,9 @@ TEST_F(CachesCommandTest, EveryCommandAboutACacheNamesIt) {
       {"retain --tokens 1 --priority 3", {"OpenSession"}},
       {"workload --conversations 1", {"OpenSession"}},
       {"bench --seconds 1", {"GetStatus"}},
-      {"generate --prompt-tokens 1", {"Generate"}},
-      {"generate --random-prompt 2", {"GetStatus", "Generate"}},
-      {"chat", {"Generate"}},
+      {"generate --prompt-tokens 1", {"ListCaches", "Generate"}},
+      {"generate --random-prompt 2", {"ListCaches", "GetStatus", "Generate"}},
+      {"chat", {"ListCaches", "Generate"}},
       {"caches", {"ListCaches"}}};
   for (const auto& [command, calls] : commands) {
     caches_.TakeNamed();

@@ -42,6 +42,31 @@ std::string Clock(absl::Time time) {
   return absl::FormatTime("%H:%M:%E3S ", time, absl::LocalTimeZone());
 }
 
+TEST(TopScreenTest, TheEngineIsShownIfThereIsOne) {
+  EXPECT_THAT(Draw(TwoLooks(), Screen(120, 60)), Not(Contains(StartsWith("engine"))));
+  TopSample sample = Sample(0);
+  v1::EngineStatus& engine = *sample.status.mutable_engine();
+  engine.set_model("tiny");
+  engine.set_running_requests(2);
+  engine.set_up(true);
+  engine.mutable_addresses()->add_grpc("127.0.0.1:7074");
+  TopState state("here");
+  state.Add(sample);
+  EXPECT_THAT(Draw(state, Screen(120, 60)),
+              AllOf(Contains("engine      tiny, 2 running, 0 waiting requests, up"),
+                    Contains("            gRPC at 127.0.0.1:7074")));
+  engine.set_up(false);
+  engine.set_restarts(4);
+  engine.set_problem("signal 9\nended it");
+  engine.clear_addresses();
+  TopState down("here");
+  down.Add(std::move(sample));
+  EXPECT_THAT(Draw(down, Screen(120, 60)),
+              AllOf(Contains(AllOf(StartsWith("engine      tiny, 2 running, 0 waiting requests, "),
+                                   HasSubstr("not up, restarted 4 times: signal 9\\nended it"))),
+                    Not(Contains(HasSubstr("gRPC at")))));
+}
+
 TEST(TopScreenTest, TheStoreAndOtherDaemonsAreShownIfThereAreAny) {
   EXPECT_THAT(Draw(TwoLooks(), Screen(120, 60)), Not(Contains(StartsWith("store"))));
   TopSample sample = Sample(0);

@@ -193,6 +193,22 @@ TEST(TopStateTest, AnObjectForPrograms) {
   EXPECT_FALSE(json.contains("windows"));
 }
 
+TEST(TopJsonTest, TheEngineIsThereWithItsState) {
+  TopState state("here");
+  TopSample sample = Sample(0);
+  sample.status.mutable_engine()->set_restarts(2);
+  sample.status.mutable_engine()->set_problem("signal 9 ended it");
+  state.Add(std::move(sample));
+  const nlohmann::ordered_json engine = TopJson(state)["engine"];
+  EXPECT_EQ(engine["up"], false);
+  EXPECT_EQ(engine["restarts"], 2);
+  EXPECT_EQ(engine["problem"], "signal 9 ended it");
+  EXPECT_EQ(engine["addresses"].dump(), R"({"grpc":[],"http":""})");
+  TopState none("here");
+  none.Add(Sample(0));
+  EXPECT_TRUE(TopJson(none)["engine"].is_null());
+}
+
 TEST(TopJsonTest, AStreamThatIsNotLiveHasNoFigures) {
   TopState state("here");
   TopSample sample = Sample(0);
