@@ -83,13 +83,18 @@ def redis(folder):
 
 @contextlib.contextmanager
 def pagodad(binaries, folder, name, config):
-    """The endpoint of a daemon."""
+    """The endpoint of a daemon. It, and the engine if there is one, are ready."""
     port = free_port()
-    config = {"server": {"unix_socket": "", "grpc_address": f"127.0.0.1:{port}", "http_address": ""}, **config}
-    path = pathlib.Path(folder, f"{name}.yaml")
+    config = {"server": {"unix_socket": f"{folder}/{name}.sock", "grpc_address": f"127.0.0.1:{port}", "http_address": ""}, **config}
+    if "engine" in config:
+        config["engine"] = {"unix_socket": f"{folder}/{name}-engine.sock", "grpc_address": "", "http_address": "", **config["engine"]}
+    path, log_path = pathlib.Path(folder, f"{name}.yaml"), pathlib.Path(folder, f"{name}.log")
     path.write_text(json.dumps(config))  # JSON is YAML.
-    with open(pathlib.Path(folder, f"{name}.log"), "w") as log, \
-            running([str(binaries / "pagodad"), "--config", str(path)], port, stdout=log, stderr=log):
+    with open(log_path, "w") as log, running([str(binaries / "pagodad"), "--config", str(path)], port, stdout=log, stderr=log) as process:
+        deadline = time.monotonic() + 60
+        while "pagodad is ready" not in log_path.read_text():
+            assert process.poll() is None and time.monotonic() < deadline, log_path.read_text()
+            time.sleep(0.05)
         yield f"127.0.0.1:{port}"
 
 

@@ -65,8 +65,7 @@ class Hostile:
         self.managed = []
         self.state = {}
         self.token = token
-        unlimited = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        self.channel = authorized(connect(address, unlimited), token)
+        self.channel = self.connect(address)
         self.client = Client(self.channel, "hostile", LEASE_MS)
         self.sequences = iter(range(1, 1 << 62))
         self._attack = ATTACKS[name]
@@ -84,6 +83,10 @@ class Hostile:
         self.over = True
 
     # --- Helpers of attacks ---
+
+    def connect(self, address):
+        unlimited = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+        return authorized(connect(address, unlimited), self.token)
 
     def tries(self, call):
         """The call's answer; None where the daemon refuses it."""
@@ -505,14 +508,14 @@ def silent_http_connections(me):
 
 @attack
 def posts_from_a_foreign_page(me):
-    """Requests that a browser would send for another site's page, and requests without a token. One
-    rule alone refuses each."""
+    """Requests to the engine as a browser sends them for another site's page, and requests without
+    a token. One rule alone refuses each."""
     for what, code, headers in (("a page of another site", 403, {"Host": "localhost", "Origin": "https://evil.example"}),
                                 ("a caller without a token", 401, {"Host": "localhost"}),
                                 # DNS rebinding: the page's own host name resolves to this machine.
                                 ("another host's name", 421, {"Host": "evil.example", "Origin": "http://evil.example"})):
         token = {} if what == "a caller without a token" else {"Authorization": f"Bearer {me.token}"}
-        request = urllib.request.Request(f"http://{me.facts['http_address']}/v1/completions", method="POST",
+        request = urllib.request.Request(f"http://{me.facts['engine_http_address']}/v1/completions", method="POST",
                                          data=json.dumps({"prompt": [1, 2, 3], "max_tokens": 1}).encode(),
                                          headers={"Content-Type": "application/json"} | headers | token)
         me.counts["tries"] += 1
@@ -527,8 +530,9 @@ def posts_from_a_foreign_page(me):
 
 @attack
 def posts_costly_bodies(me):
-    """Bodies that do not end, with and without a token, and JSON of many small objects."""
-    host, port = me.facts["http_address"].rsplit(":", 1)
+    """Bodies to the engine that do not end, with and without a token, and JSON of many small
+    objects."""
+    host, port = me.facts["engine_http_address"].rsplit(":", 1)
     slow = me.state.setdefault("slow", [])
     for old in slow:
         old.close()
@@ -538,7 +542,7 @@ def posts_costly_bodies(me):
         connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{token}Content-Length: 10000000\r\n\r\n{{".encode())
     if "objects" not in me.state:
         me.state["objects"] = b'{"model":"m","prompt":[1],"metadata":[{}' + b",{}" * 160_000 + b"]}"
-    request = urllib.request.Request(f"http://{me.facts['http_address']}/v1/completions", method="POST", data=me.state["objects"],
+    request = urllib.request.Request(f"http://{me.facts['engine_http_address']}/v1/completions", method="POST", data=me.state["objects"],
                                      headers={"Authorization": f"Bearer {me.token}"})
     me.counts["tries"] += 1
     try:
@@ -552,14 +556,15 @@ def posts_costly_bodies(me):
 
 @attack
 def fills_the_engines_queue(me):
-    """As many generations as the daemon lets wait, each as long as the quota allows (24 blocks of
+    """As many generations as the engine lets wait, each as long as the quota allows (24 blocks of
     16 tokens; a longer one would be refused at once)."""
     calls = me.state.setdefault("calls", [])
-    stub = engine_pb2_grpc.EngineServiceStub(me.channel)
+    if "stub" not in me.state:
+        me.state["stub"] = engine_pb2_grpc.EngineServiceStub(me.connect(me.facts["engine_address"]))
     calls[:] = [call for call in calls if call.is_active()]
     while len(calls) < 400:
         me.counts["tries"] += 1
-        calls.append(stub.Generate(engine_pb2.GenerateRequest(prompt_tokens=[5, 6, 7], max_new_tokens=380)))
+        calls.append(me.state["stub"].Generate(engine_pb2.GenerateRequest(prompt_tokens=[5, 6, 7], max_new_tokens=380)))
     time.sleep(0.05)
 
 

@@ -1,5 +1,6 @@
 """A pagodad of the test's own, started and stopped like an operator would."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -20,7 +21,10 @@ CALL_SECONDS = 20
 # notices a drain that waits without need.
 QUIET_STOP_SECONDS = 15
 DRAIN_TIMEOUT = "20s"
-READY = re.compile(r"pagodad is ready: gRPC on \S+(?: and ([^\s,]+))?(?:, HTTP on ([^\s,]+))?(?:, probes on (\S+))?\n")
+READY = re.compile(r"pagodad is ready: gRPC on \S+(?: and (?P<grpc>[^\s,;]+))?(?:, HTTP on (?P<http>[^\s,;]+))?(?:, probes on (?P<probe>[^\s,;]+))?"
+                   r"(?:; engine: gRPC on [^\s,]+(?: and (?P<engine_grpc>[^\s,]+))?(?:, HTTP on (?P<engine_http>[^\s,]+))?)?\n")
+# The program of the engine, and the name of its sessions.
+ENGINE = "pagoda-engine"
 # The daemon runs on this machine: no proxy is used.
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -35,13 +39,58 @@ CACHE = {
 }
 
 
+def get(address, path, token, headers):
+    """(status code, body) of a GET request with a bearer token, or with headers."""
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(f"http://{address}{path}", headers=headers)
+    try:
+        with HTTP.open(request, timeout=CALL_SECONDS) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def sample_of(text, name):
+    """The value of a metric that has one sample, without labels."""
+    (value,) = re.findall(rf"(?m)^{name} (\S+)$", text)
+    return float(value)
+
+
+def name_of(pid):
+    """The name of a process's program; None if the process has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().removesuffix("\n")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+class Child:
+    """A process that this process has not started. It stands for a subprocess.Popen where a test
+    only observes it."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def poll(self):
+        """None while it runs."""
+        try:
+            state = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return -1
+        return -1 if state in "ZX" else None
+
+
 class Daemon:
     """A daemon with its configuration, socket and log in `folder`. Keyword arguments replace keys
     of a section, or a list.
 
     It takes free TCP ports; the addresses are known once it is ready. With an `operator_token` it
     has operators, and this object's own calls use that token. `secrets`: the text of files for
-    write_secret."""
+    write_secret.
+
+    With engine.model_dir it starts an engine. The engine serves gRPC at a Unix socket in `folder`,
+    and HTTP if the daemon does, unless the section says otherwise."""
 
     def __init__(self, folder, operator_token=None, secrets=None, **sections):
         self.folder = folder
@@ -49,6 +98,9 @@ class Daemon:
         self.grpc_address = None
         self.http_address = None
         self.probe_address = None
+        self.engine_grpc_address = None
+        self.engine_http_address = None
+        self._engine_channel = None
         self.unix_socket = folder / "pagodad.sock"
         self.log = folder / "pagodad.log"
         self.process = None
@@ -79,7 +131,20 @@ class Daemon:
         fresh.rename(self.folder / name)
         return name
 
+    @property
+    def has_engine(self):
+        return bool(self.config.get("engine", {}).get("model_dir"))
+
+    def choose_the_engines_addresses(self):
+        """Writes the addresses that the section `engine` lacks."""
+        keys = self.config["engine"] = dict(self.config["engine"])
+        keys.setdefault("unix_socket", str(self.folder / "engine.sock"))
+        keys.setdefault("grpc_address", "")
+        keys.setdefault("http_address", "127.0.0.1:0" if self.config["server"].get("http_address") else "")
+
     def write_config(self):
+        if self.has_engine:
+            self.choose_the_engines_addresses()
         path = self.folder / "pagodad.yaml"
         path.write_text(json.dumps(self.config, indent=2))  # JSON is YAML.
         return path
@@ -97,11 +162,14 @@ class Daemon:
     def start(self):
         """Starts the process and waits until it says that it is ready."""
         self.spawn()
+        self._engine_channel = None
         try:
-            self.grpc_address, self.http_address, self.probe_address = self.wait_until_ready().groups()
+            ready = self.wait_until_ready()
         except BaseException:
             self.kill()
             raise
+        self.grpc_address, self.http_address, self.probe_address = ready["grpc"], ready["http"], ready["probe"]
+        self.engine_grpc_address, self.engine_http_address = ready["engine_grpc"], ready["engine_http"]
         self.channel = self.connect() if self.operator_token is None else authorized(self.connect(), self.operator_token)
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         return self
@@ -124,6 +192,37 @@ class Daemon:
         options = [("grpc.use_local_subchannel_pool", 1), *options]
         self.channels.append(connect(address or f"unix:{self.unix_socket}", options))
         return self.channels[-1]
+
+    def connect_engine(self, token=None, options=()):
+        """A new connection to the engine's Unix socket. The token, if there is one, is in each
+        call."""
+        channel = self.connect(f"unix:{self.config['engine']['unix_socket']}", options)
+        return channel if token is None else authorized(channel, token)
+
+    @property
+    def engine_channel(self):
+        """A connection to the engine, with the operator's token if there is one."""
+        if self._engine_channel is None:
+            self._engine_channel = self.connect_engine(self.operator_token)
+        return self._engine_channel
+
+    def engine_pids(self):
+        """The processes of the engine that the daemon has started: one, or none while the daemon
+        pauses before it starts the next one."""
+        pids = []
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # The process has ended meanwhile.
+                if int(stat.read_text().rsplit(")", 1)[1].split()[1]) == self.process.pid:
+                    pids.append(int(stat.parent.name))
+        return [pid for pid in pids if Child(pid).poll() is None and name_of(pid) == ENGINE]
+
+    def engine_pid(self):
+        """The process of the engine, which must run."""
+        (pid,) = self.engine_pids()
+        return pid
+
+    def engine_process(self):
+        return Child(self.engine_pid())
 
     def status(self):
         return self.admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=CALL_SECONDS)
@@ -173,14 +272,22 @@ class Daemon:
 
     def http_as(self, path, token=None, **headers):
         """The same with a bearer token, or with headers."""
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        request = urllib.request.Request(f"http://{self.http_address}{path}", headers=headers)
-        try:
-            with HTTP.open(request, timeout=CALL_SECONDS) as reply:
-                return reply.status, reply.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+        return get(self.http_address, path, token, headers)
+
+    def engine_http(self, path):
+        """(status code, body) of a GET request to the engine."""
+        return self.engine_http_as(path)
+
+    def engine_http_as(self, path, token=None, **headers):
+        """The same with a bearer token, or with headers."""
+        return get(self.engine_http_address, path, token, headers)
+
+    def engine_metric(self, name):
+        """pagoda_engine_NAME as the engine itself tells it. The daemon's numbers are those of the
+        engine's last report."""
+        status, text = self.engine_http_as("/metrics", self.operator_token)
+        assert status == 200, text
+        return sample_of(text, f"pagoda_engine_{name}")
 
     def wait(self, seconds):
         """The exit status; fails, and kills the process, where it does not end within `seconds`."""
@@ -207,12 +314,26 @@ class Daemon:
         """Closes this process's sessions, waits until other sessions have ended, and looks for
         blocks without an owner."""
         Client.close_all()
-        status = self.status()
-        exchanges = status.HasField("exchange") and not status.exchange.unavailable
-        of_its_own = int(status.HasField("engine")) + int(exchanges)
-        self.wait_until(lambda daemon: daemon.status().sessions == of_its_own)
+        self.wait_until(Daemon.has_only_its_own_sessions)
         tier = self.primary(self.settle())
         assert tier.active_blocks == 0 and tier.in_flight_blocks == 0, f"blocks without an owner: {tier}"
+
+    def has_only_its_own_sessions(self):
+        """Whether each session is the daemon's own. One is for the exchange of blocks with other
+        machines. Its engine has one of its own, and one for each tenant that has asked it. Nothing
+        is left in them."""
+        status = self.status()
+        of_its_own = int(status.HasField("exchange") and not status.exchange.unavailable)
+        if status.HasField("engine"):
+            sessions = [session for session in self.sessions() if session.client_name == ENGINE]
+            tenants = [session.tenant for session in sessions]
+            if "" not in tenants or len(set(tenants)) < len(tenants) or any(session.sequences for session in sessions):
+                return False
+            of_its_own += len(sessions)
+        return status.sessions == of_its_own
+
+    def sessions(self):
+        return self.admin.ListSessions(admin_pb2.ListSessionsRequest(page_size=1000), timeout=CALL_SECONDS).sessions
 
     def stop(self):
         """Checks that nothing leaked, and that the daemon then ends promptly after SIGTERM, with
@@ -224,8 +345,11 @@ class Daemon:
             self.check_nothing_leaked()
             for channel in self.channels:
                 channel.close()
+            engines = [Child(pid) for pid in self.engine_pids()]
             assert self.terminate() == 0, self.log.read_text()
             assert not self.unix_socket.exists()
+            assert all(engine.poll() is not None for engine in engines), "the engine outlives the daemon"
+            assert not self.has_engine or not pathlib.Path(self.config["engine"]["unix_socket"]).exists()
         finally:
             self.kill()
 

@@ -1,17 +1,15 @@
 """A pagoda-engine with doors (--serve) over a daemon's cache."""
 
 import json
-import os
-import pathlib
 import re
 import signal
 import subprocess
 import time
 
 from pagoda_client import authorized, connect
-from pagoda_daemon import START_SECONDS, Daemon
+from pagoda_daemon import ENGINE, PAGODAD, START_SECONDS, Daemon, sample_of
 
-PAGODA_ENGINE = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagoda-engine"
+PAGODA_ENGINE = PAGODAD.with_name(ENGINE)
 READY = re.compile(r"pagoda-engine is ready: gRPC on (\S+)(?: and ([^\s,]+))?(?:, HTTP on ([^\s,]+))?\n")
 STOP_SECONDS = 60
 
@@ -25,18 +23,18 @@ class ServingEngine:
         self.folder = daemon.folder
         self.unix_socket = self.folder / "engine.sock"
         self.log = self.folder / "engine.log"
-        self.config = {"server": {"unix_socket": str(self.unix_socket), "grpc_address": "", "http_address": "127.0.0.1:0",
-                                  "drain_timeout": "20s"}}
+        self.config = {"server": {"drain_timeout": "20s"},
+                       "engine": {"unix_socket": str(self.unix_socket), "grpc_address": "", "http_address": "127.0.0.1:0"}}
         for section, keys in sections.items():
             self.config[section] = keys if isinstance(keys, list) else self.config.get(section, {}) | keys
         self.token = token
         self.arguments = arguments
-        self.http_address = None
+        self.engine_http_address = None
         self.process = None
         self.channels = []
 
     def __getattr__(self, name):
-        """What a test of either asks of the daemon."""
+        """What a test asks of the engine's daemon."""
         return getattr(self.daemon, name)
 
     def command(self):
@@ -58,7 +56,7 @@ class ServingEngine:
             assert self.process.poll() is None, f"the engine ended at its start:\n{self.log.read_text()}"
             assert time.monotonic() < deadline, f"the engine is not ready:\n{self.log.read_text()}"
             time.sleep(0.01)
-        self.http_address = ready[3]
+        self.engine_http_address = ready[3]
         self.channel = self.connect(self.token)
         return self
 
@@ -67,16 +65,16 @@ class ServingEngine:
         return self.channels[-1] if token is None else authorized(self.channels[-1], token)
 
     # As of a daemon, with this process and its address.
-    http, http_as, wait, terminate = Daemon.http, Daemon.http_as, Daemon.wait, Daemon.terminate
+    engine_http, engine_http_as, wait, terminate = Daemon.engine_http, Daemon.engine_http_as, Daemon.wait, Daemon.terminate
 
     def kill(self):
         self.process.kill()
         self.process.wait()
 
     def metric(self, name):
-        status, text = self.http("/metrics")
+        status, text = self.engine_http("/metrics")
         assert status == 200
-        return float(next(line for line in text.splitlines() if line.startswith(f"{name} ")).split()[1])
+        return sample_of(text, name)
 
     def wait_until(self, condition, seconds=60):
         """Waits until `condition(engine)` holds."""

@@ -32,7 +32,7 @@ def daemon(start_daemon):
 
 @pytest.fixture
 def stub(daemon):
-    return engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    return engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
 
 
 def refusal(stub, **fields):
@@ -126,7 +126,7 @@ def test_a_changed_adapter_finds_no_prefix_of_the_old_one_after_a_warm_restart(t
         prompt = CASES["all"][2]["prompt"]
 
         def reused(name):
-            return generate(engine_pb2_grpc.EngineServiceStub(daemon.channel), prompt, 1, adapter=name)[1].reused_tokens
+            return generate(engine_pb2_grpc.EngineServiceStub(daemon.engine_channel), prompt, 1, adapter=name)[1].reused_tokens
 
         assert [reused(name) for name in ("changing", "kept", "changing")] == [0, 0, len(prompt) - 1]
         config = json.loads((changing / "adapter_config.json").read_text())

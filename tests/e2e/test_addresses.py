@@ -1,6 +1,8 @@
 """Every key of the configuration that is an address works with IPv6, and an endpoint in another
 form is refused with the form that is meant."""
 
+import os
+import pathlib
 import re
 import socket
 import subprocess
@@ -12,12 +14,13 @@ from free_ports import free_port
 from pagoda_client import connect
 from pagoda_daemon import HTTP, PAGODAD, Daemon
 from pagodactl import PAGODACTL
-from pagoda.v1 import admin_pb2, admin_pb2_grpc
+from pagoda.v1 import admin_pb2, admin_pb2_grpc, engine_pb2, engine_pb2_grpc
 
 SECONDS = 20
 # A new key whose name says that it is an address needs a row here, and a check below.
+GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"]).resolve() / "qwen3_tiny"
 KEYS = {"server.grpc_address", "server.http_address", "server.probe_address", "peers.address", "peers.advertised", "peers.sources",
-        "store.servers", "events.zmq.endpoint", "events.zmq.replay_endpoint"}
+        "store.servers", "events.zmq.endpoint", "events.zmq.replay_endpoint", "engine.grpc_address", "engine.http_address"}
 ADDRESS = re.compile(r"(address|endpoint|servers|sources|advertised|host_port)$")
 
 
@@ -65,6 +68,7 @@ def test_each_address_can_be_ipv6(tmp_path):
             server={name: "[::1]:0" for name in ("grpc_address", "http_address", "probe_address")},
             peers={"address": peer, "advertised": peer, "sources": ["[::1]:*"]},
             store={"servers": [f"[::1]:{store.getsockname()[1]}"]},
+            engine={"model_dir": str(GOLDEN), "grpc_address": "[::1]:0", "http_address": "[::1]:0"}, cache={"layers": None, "primary": 256},
             events={"zmq": {"endpoint": f"tcp://{publisher}", "replay_endpoint": f"tcp://{replay}", "mode": "listen"}})
         with listening as daemon:
             assert daemon.grpc_address.startswith("[::1]:") and daemon.http_address.startswith("[::1]:")
@@ -75,6 +79,12 @@ def test_each_address_can_be_ipv6(tmp_path):
                 assert daemon.http(path)[0] == 200
             with HTTP.open(f"http://{daemon.probe_address}/readyz", timeout=SECONDS) as reply:
                 assert reply.status == 200
+            assert daemon.engine_grpc_address.startswith("[::1]:") and daemon.engine_http_address.startswith("[::1]:")
+            assert daemon.engine_http("/readyz")[0] == 200
+            channel = connect(daemon.engine_grpc_address)
+            request = engine_pb2.GenerateRequest(prompt_tokens=[1, 2], max_new_tokens=2)
+            assert sum(len(answer.tokens) for answer in engine_pb2_grpc.EngineServiceStub(channel).Generate(request, timeout=SECONDS)) == 2
+            channel.close()
             assert answer(peer, b"PING\r\n")[:1] in b"+-"
             assert answer(publisher)[:1] == answer(replay)[:1] == b"\xff"  # ZMQ's greeting.
             connection, address = store.accept()

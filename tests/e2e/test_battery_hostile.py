@@ -17,7 +17,7 @@ import pytest
 from battery import LONG, Figures, Stalls, ask_for_short_slices, check_adds_up, check_log, pick
 from forked_clients import forked_clients
 from pagoda_client import Client, OperationError, authorized
-from pagoda_daemon import Daemon
+from pagoda_daemon import ENGINE, Daemon
 from test_generate import EXPECTED, GOLDEN
 from test_hostile_wire import resident_bytes
 from warm_daemon import SHM
@@ -35,13 +35,13 @@ MOST_SLOWDOWN = dict.fromkeys(("matches_a_message_of_tokens", "fetches_a_message
 # If all processors are taken, a call waits for about one time slice of the kernel. Whether this
 # happens to one call in a hundred is chance.
 SLICE_SECONDS = 0.003
-# After these attackers are stopped, the daemon works on their requests for longer than a round.
+# After these attackers are stopped, the engine works on their requests for longer than a round.
 OUTLASTING = {"fills_the_engines_queue"}
-# A stopped attacker has at most a few messages of 16 MiB in the daemon. When idle, it uses less
-# than a twentieth of a processor.
+# A stopped attacker has at most some messages of 16 MiB in the daemon. Idle, the daemon and its
+# engine each use less than a twentieth of a processor.
 IDLE_SECONDS, IDLE_NAP_SECONDS, IDLE_NANOSECONDS = 20, 0.02, 1_000_000
-# The growth of the daemon's memory since before the attack. A few queued and running messages of
-# 16 MiB fit. The memory that a successful attack would take does not.
+# The growth of the daemon's memory, and of its engine's, since before the attack. A few queued and
+# running messages of 16 MiB fit. The memory that a successful attack would take does not.
 MAX_GROWTH_BYTES = 320 << 20
 PROBE_SECONDS = 1.0
 CAPACITY, TOKENS_PER_BLOCK, QUOTA = 8192, 16, 24
@@ -49,6 +49,7 @@ SALT = "the-salt-that-nobody-else-knows"
 QUIET_PROMPT, COMMON_PROMPT, SALTED_PROMPT = ([base + i for i in range(200)] for base in (70_000, 80_000, 90_000))
 # In the full battery this is more than the number of ended sessions that the daemon remembers.
 SESSIONS_BEFORE = pick(short=512, full=150_000)
+# These attack the engine.
 WITH_ENGINE = {"fills_the_engines_queue", "posts_costly_bodies", "posts_from_a_foreign_page"}
 
 
@@ -68,7 +69,7 @@ class Quiet:
         self.common_pin = self.common.pin(SALTED_PROMPT[:64], namespace={"cache_salt": SALT}).pin_id
         self.quarantined = None
         self.fresh = Client(self.channel, "fresh", lease_ms=hostile_tenant.LEASE_MS)
-        self.engine = engine_pb2_grpc.EngineServiceStub(self.channel) if "engine" in daemon.config else None
+        self.engine = engine_pb2_grpc.EngineServiceStub(daemon.connect_engine(QUIET)) if daemon.has_engine else None
         self.probe = bool(daemon.http_address)
 
     def leave_a_quarantine(self):
@@ -86,10 +87,15 @@ class Quiet:
         return self.daemon.admin.ListQuarantines(admin_pb2.ListQuarantinesRequest(), timeout=20).quarantines
 
     def facts(self):
-        return {"quiet_session": self.client.session.SerializeToString().hex(), "quiet_id": self.client.session.session_id, "pins": [self.pin, self.common_pin], "salt": SALT,
-                "quarantined_session": self.quarantined.SerializeToString().hex(), "quarantined_id": self.quarantined.session_id,
-                "quiet_prompt": QUIET_PROMPT, "common_prompt": COMMON_PROMPT, "salted_prompt": SALTED_PROMPT, "quota": QUOTA, "sessions_before": SESSIONS_BEFORE,
-                "tokens_per_block": TOKENS_PER_BLOCK, "grpc_address": self.daemon.grpc_address, "http_address": self.daemon.http_address}
+        of_engine = {"engine_address": f"unix:{self.daemon.config['engine']['unix_socket']}",
+                     "engine_http_address": self.daemon.engine_http_address} if self.daemon.has_engine else {}
+        return of_engine | {
+            "quiet_session": self.client.session.SerializeToString().hex(), "quiet_id": self.client.session.session_id,
+            "pins": [self.pin, self.common_pin], "salt": SALT,
+            "quarantined_session": self.quarantined.SerializeToString().hex(), "quarantined_id": self.quarantined.session_id,
+            "quiet_prompt": QUIET_PROMPT, "common_prompt": COMMON_PROMPT, "salted_prompt": SALTED_PROMPT, "quota": QUOTA,
+            "sessions_before": SESSIONS_BEFORE, "tokens_per_block": TOKENS_PER_BLOCK, "grpc_address": self.daemon.grpc_address,
+            "http_address": self.daemon.http_address}
 
     def work(self):
         """Makes calls for the time of a round: a decoding sequence, and look-ups of a cached
@@ -157,7 +163,7 @@ class Watcher:
 
 
 class Peak:
-    """The most memory that the daemon had."""
+    """The most memory that a process had."""
 
     def __init__(self, process):
         self.bytes = 0
@@ -175,6 +181,18 @@ class Peak:
         return self.bytes
 
 
+class Growth:
+    """How much more memory than at first the daemon and its engine took: the larger one of the
+    two."""
+
+    def __init__(self, processes):
+        self._before = [resident_bytes(process) for process in processes]
+        self._peaks = [Peak(process) for process in processes]
+
+    def stop(self):
+        return max(peak.stop() - before for peak, before in zip(self._peaks, self._before))
+
+
 def probe(daemon):
     """Seconds that /livez takes."""
     before = time.monotonic()
@@ -188,7 +206,7 @@ def p99(seconds):
 
 
 def busy_nanoseconds(process):
-    """How long the daemon's threads have run."""
+    """How long the process's threads have run."""
     total = 0
     for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # The thread has ended meanwhile.
@@ -196,14 +214,20 @@ def busy_nanoseconds(process):
     return total
 
 
-def wait_until_idle(daemon):
-    """Until the daemon has nothing to do: what an attacker that is stopped has sent is done."""
+def processes_of(daemon):
+    """The daemon's, and its engine's if there is one."""
+    return [daemon.process, *([daemon.engine_process()] if daemon.has_engine else [])]
+
+
+def wait_until_idle(processes):
+    """Until these have nothing to do: what an attacker that is stopped has sent is done."""
     deadline, quiet_naps = time.monotonic() + IDLE_SECONDS, 0
     while quiet_naps < 3:
-        assert time.monotonic() < deadline, "the daemon still works for a stopped attacker"
-        before = busy_nanoseconds(daemon.process)
+        assert time.monotonic() < deadline, "the daemon or its engine still works for a stopped attacker"
+        before = [busy_nanoseconds(process) for process in processes]
         time.sleep(IDLE_NAP_SECONDS)
-        quiet_naps = quiet_naps + 1 if busy_nanoseconds(daemon.process) - before < IDLE_NANOSECONDS else 0
+        is_quiet = all(busy_nanoseconds(process) - then < IDLE_NANOSECONDS for process, then in zip(processes, before))
+        quiet_naps = quiet_naps + 1 if is_quiet else 0
 
 
 class Latency:
@@ -212,6 +236,7 @@ class Latency:
 
     def __init__(self, quiet):
         self._quiet = quiet
+        self._processes = processes_of(quiet.daemon)
         self._alone, self._beside, self._probes = [], [], []
 
     def measure(self, hostile, alternating):
@@ -220,7 +245,7 @@ class Latency:
         for _ in range(ROUNDS):
             if alternating:
                 hostile.send(signal.SIGSTOP)
-                wait_until_idle(self._quiet.daemon)
+                wait_until_idle(self._processes)
                 self.measure_alone()
                 hostile.send(signal.SIGCONT)
             self._beside.append(p99(self._quiet.work()))
@@ -285,8 +310,7 @@ def test_an_attack_changes_nothing_for_others(tmp_path, name):
         quiet.leave_a_quarantine()
         quiet.check_view()
         quiet.work()
-        peak = Peak(daemon.process)
-        before = resident_bytes(daemon.process)
+        growth_of_both = Growth(processes_of(daemon))
         latency = Latency(quiet)
         if name in OUTLASTING:
             for _ in range(ROUNDS):
@@ -302,7 +326,7 @@ def test_an_attack_changes_nothing_for_others(tmp_path, name):
             hostile.send(signal.SIGUSR1)
             told = hostile.ask("tell")
         watcher.stop()
-        growth = peak.stop() - before
+        growth = growth_of_both.stop()
         alone, beside = latency.alone, latency.beside
         figures.tell(**told["counts"], p99_alone=f"{alone * 1e3:.2f} ms", p99_beside=f"{beside * 1e3:.2f} ms",
                      ratio=f"{beside / alone:.1f}", growth=f"{growth >> 20} MiB", probe=f"{latency.probe * 1e3:.0f} ms")
@@ -310,18 +334,19 @@ def test_an_attack_changes_nothing_for_others(tmp_path, name):
         assert told["managed"] == [], "the attack succeeded"
         assert beside <= MOST_SLOWDOWN.get(name, LITTLE_SLOWDOWN) * alone + SLICE_SECONDS, "the quiet tenant waits for the attacker"
         assert latency.probe <= PROBE_SECONDS + stalls.longest(), "a probe waits for the attacker"
-        assert growth <= MAX_GROWTH_BYTES, f"the daemon grew by {growth >> 20} MiB"
+        assert not daemon.has_engine or daemon.status().engine.restarts == 0, "the engine has ended"
+        assert growth <= MAX_GROWTH_BYTES, f"the daemon or its engine grew by {growth >> 20} MiB"
         finish(daemon, quiet)
 
 
 def finish(daemon, quiet):
-    """Ends all sessions. Nothing is left of them, and the daemon serves."""
+    """Ends all sessions but the engine's. Nothing is left of them, and the daemon serves."""
     for client in (quiet.client, quiet.common):
         for pin in client.pins().pins:
             client.unpin(pin.pin_id)
     quiet.client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=quiet.quarantined), timeout=20)  # Acknowledges its own quarantine.
-    for session in daemon.admin.ListSessions(admin_pb2.ListSessionsRequest(page_size=1000), timeout=20).sessions:
-        if session.tenant:
+    for session in daemon.sessions():
+        if session.tenant and session.client_name != ENGINE:
             daemon.admin.EndSession(admin_pb2.EndSessionRequest(session_id=session.session_id), timeout=20)
     # In its next step the engine learns that the callers have gone. Their requests were charged to
     # them.

@@ -28,6 +28,9 @@ PAGODACTL = PAGODAD.with_name("pagodactl")
 
 # Names of methods: without the package for pagoda.v1, with the package for others.
 SUBSCRIBE = "vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
+# The engine serves it, at its own addresses. It has the daemon's callers.
+GENERATE = "EngineService/Generate"
+WITH_ENGINE = {"engine": {"model_dir": str(GOLDEN.resolve()), "grpc_address": "127.0.0.1:0"}, "cache": {"layers": None, "primary": 1024}}
 
 # The result of each caller's call: "OK" or the reason. The request names one of alice's sessions. A
 # caller without known credentials is always refused, so the columns are alice, bob and the
@@ -47,7 +50,7 @@ ALLOWED = {
     "CacheService/Materialize": ("UNKNOWN_SEQUENCE", "UNKNOWN_SESSION", "UNKNOWN_SEQUENCE"),
     "EventService/Watch": FOR_ALL,
     SUBSCRIBE: FOR_ALL,
-    "EngineService/Generate": ("NO_ENGINE", "NO_ENGINE", "NO_ENGINE"),
+    GENERATE: ("INVALID_COUNT", "INVALID_COUNT", "INVALID_COUNT"),  # No new tokens.
     "AdminService/GetStatus": FOR_OPERATORS,
     "AdminService/ListCaches": FOR_ALL,
     "AdminService/DropCache": ("PERMISSION_DENIED", "PERMISSION_DENIED", "UNKNOWN_CACHE"),
@@ -137,15 +140,20 @@ def channel_of(daemon, token, address=None):
     return channel if token is None else authorized(channel, token)
 
 
+def engine_channel_of(daemon, token, over):
+    return channel_of(daemon, token, daemon.engine_grpc_address) if over == "loopback" else daemon.connect_engine(token)
+
+
 def test_the_table_has_every_method_of_the_contract():
     assert sorted(METHODS) == sorted(ALLOWED)
 
 
 @pytest.mark.parametrize("over", ["the Unix socket", "loopback"])
 def test_every_credential_with_every_method(guarded, over):
-    daemon = guarded(events={"smg": {"enabled": True}})
+    daemon = guarded(events={"smg": {"enabled": True}}, **WITH_ENGINE)
     address = daemon.grpc_address if over == "loopback" else None
     channels = {name: channel_of(daemon, token, address) for name, token in TOKENS.items()}
+    engine_channels = {name: engine_channel_of(daemon, token, over) for name, token in TOKENS.items()}
     alice = cache_pb2_grpc.CacheServiceStub(channels["alice"])
     fresh = itertools.count(1000, 10)
 
@@ -158,7 +166,8 @@ def test_every_credential_with_every_method(guarded, over):
     for method, allowed in ALLOWED.items():
         for caller, wanted in zip(TOKENS, ("UNAUTHENTICATED", "UNAUTHENTICATED", *allowed)):
             session = alice.OpenSession(cache_pb2.OpenSessionRequest(), timeout=CALL_SECONDS).session
-            outcomes[method, caller] = outcome(channels[caller], method, session, stir)
+            channel = (engine_channels if method == GENERATE else channels)[caller]
+            outcomes[method, caller] = outcome(channel, method, session, stir)
             expected[method, caller] = wanted
             if outcomes[method, caller] != "OK" or method not in ENDS_THE_SESSION:
                 alice.CloseSession(cache_pb2.CloseSessionRequest(session=session), timeout=CALL_SECONDS)
@@ -166,14 +175,29 @@ def test_every_credential_with_every_method(guarded, over):
     daemon.kill()  # It drains, and would wait for the sessions that OpenSession's row has opened.
 
 
-def test_health_asks_for_nothing_and_reflection_for_any_credentials(guarded):
-    daemon = guarded()
-    channel = daemon.connect()
-    assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"\x0a\x00", timeout=CALL_SECONDS) == b"\x08\x01"
+def test_each_program_has_its_own_methods(guarded):
+    """Of the daemon's methods, the engine has none, and of the engine's, the daemon. Even an
+    operator cannot call them there."""
+    daemon = guarded(**WITH_ENGINE)
+    with Client(daemon.channel) as client:
+        assert outcome(daemon.channel, GENERATE, client.session) == "UNIMPLEMENTED"
+        for method in ("CacheService/Execute", "EventService/Watch", "AdminService/GetStatus"):
+            assert outcome(daemon.engine_channel, method, client.session) == "UNIMPLEMENTED", method
+
+
+@pytest.mark.parametrize("place", ["the daemon", "the engine"])
+def test_health_asks_for_nothing_and_reflection_for_any_credentials(guarded, place):
+    daemon = guarded(**WITH_ENGINE if place == "the engine" else {})
+    service = b"pagoda.v1.CacheService" if place == "the daemon" else b"pagoda.v1.EngineService"
+
+    def connect(token):
+        return channel_of(daemon, token) if place == "the daemon" else daemon.connect_engine(token)
+
+    assert connect(None).unary_unary("/grpc.health.v1.Health/Check")(b"\x0a\x00", timeout=CALL_SECONDS) == b"\x08\x01"
     for version in ("v1", "v1alpha"):
         path = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
         for name, token in TOKENS.items():
-            reflect = channel_of(daemon, token).stream_stream(path)
+            reflect = connect(token).stream_stream(path)
             answers = reflect(iter([b"\x3a\x01*"]), timeout=CALL_SECONDS)
             if name in ("nobody", "a stranger"):
                 with pytest.raises(grpc.RpcError) as failure:
@@ -181,7 +205,7 @@ def test_health_asks_for_nothing_and_reflection_for_any_credentials(guarded):
                 assert reason_of(call_status(failure.value)) == "UNAUTHENTICATED", (version, name)
             else:
                 (answer,) = answers
-                assert b"pagoda.v1.CacheService" in answer, (version, name)
+                assert service in answer, (version, name)
 
 
 def refusal(call, *arguments):
@@ -345,7 +369,7 @@ def test_what_a_tenant_generates_is_its_own(guarded):
     daemon = guarded(engine={"model_dir": str(GOLDEN.resolve())}, cache={"layers": None, "primary": 1024})
 
     def reused(token, **fields):
-        stub = engine_pb2_grpc.EngineServiceStub(channel_of(daemon, token))
+        stub = engine_pb2_grpc.EngineServiceStub(daemon.connect_engine(token))
         request = engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=2, **fields)
         *_, last = stub.Generate(request, timeout=120)
         assert last.report.HasField("reused_tokens") == last.report.HasField("reused_secondary_tokens")
@@ -371,7 +395,7 @@ def test_what_a_tenant_that_shares_generates_is_within_its_quota(start_daemon):
                           engine={"model_dir": str(GOLDEN.resolve())}, cache={"layers": None, "primary": 1024, "tokens_per_block": 16})
 
     def generate(token, new_tokens, first=5):
-        stub = engine_pb2_grpc.EngineServiceStub(channel_of(daemon, token))
+        stub = engine_pb2_grpc.EngineServiceStub(daemon.connect_engine(token))
         return stub.Generate(engine_pb2.GenerateRequest(prompt_tokens=[first, 6, 7], max_new_tokens=new_tokens), timeout=120)
 
     def held(name):

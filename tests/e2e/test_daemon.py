@@ -16,7 +16,10 @@ from pagoda_daemon import CALL_SECONDS, Daemon, PAGODAD
 from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
 
 README = pathlib.Path(__file__).parents[2] / "server" / "README.md"
-SERVICES = ["pagoda.v1.CacheService", "pagoda.v1.EventService", "pagoda.v1.AdminService", "pagoda.v1.EngineService"]
+SERVICES = {"the daemon": ["pagoda.v1.CacheService", "pagoda.v1.EventService", "pagoda.v1.AdminService"],
+            "the engine": ["pagoda.v1.EngineService"]}
+GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"]) / "qwen3_tiny"
+WITH_ENGINE = {"engine": {"model_dir": str(GOLDEN)}, "cache": {"layers": None}}
 
 GOOD_CONFIG = """\
 cache:
@@ -124,6 +127,36 @@ def test_a_bad_configuration_is_refused_with_its_line(tmp_path, line, wrong, nam
     assert f"bad.yaml:{line}" in ended.stderr and named in ended.stderr
 
 
+@pytest.mark.parametrize("key", ["kv: basic", "basic_sequences: 4", "basic_sequence_tokens: 64"])
+def test_a_key_of_the_engine_that_has_gone_is_refused(tmp_path, key):
+    config = tmp_path / "old.yaml"
+    config.write_text(f"{GOOD_CONFIG}engine:\n  {key}\n")
+    ended = run_pagodad(config)
+    assert ended.returncode == 1 and "old.yaml:10" in ended.stderr and key.partition(":")[0] in ended.stderr, ended
+
+
+def test_the_engines_addresses_are_its_own(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("engine: {model_dir: /m}\n")
+    printed = subprocess.run([PAGODAD, "--config", config, "--print-config"], capture_output=True, text=True, check=True).stdout
+    engine = yaml.safe_load(printed)["engine"]
+    assert engine["unix_socket"].endswith("/pagoda.sock.engine")
+    assert (engine["grpc_address"], engine["http_address"]) == ("127.0.0.1:7074", "127.0.0.1:7076")
+
+
+@pytest.mark.parametrize("server, engine, named", [
+    ({"unix_socket": ""}, {}, "server.unix_socket"),
+    ({"map_socket": ""}, {}, "server.map_socket"),
+    ({}, {"unix_socket": "", "grpc_address": ""}, "engine.grpc_address"),
+    ({}, {"grpc_address": "0.0.0.0:0"}, "engine.grpc_address 0.0.0.0:0 would serve other machines without TLS"),
+    ({}, {"http_address": "0.0.0.0:0"}, "engine.http_address 0.0.0.0:0 would serve other machines without TLS"),
+])
+def test_an_engine_that_could_not_be_reached_or_is_open_to_all_is_refused(tmp_path, server, engine, named):
+    daemon = Daemon(tmp_path, server=server, engine=WITH_ENGINE["engine"] | engine, cache=WITH_ENGINE["cache"])
+    assert daemon.run_to_its_end() == 1
+    assert named in daemon.log.read_text()
+
+
 def test_a_missing_or_broken_configuration_file_is_refused(tmp_path):
     missing = run_pagodad(tmp_path / "none.yaml")
     assert missing.returncode == 1 and "none.yaml" in missing.stderr
@@ -176,19 +209,32 @@ def test_its_threads_have_short_time_slices(daemon):
     assert {time_slice(thread) for thread in threads} == {100_000}
 
 
-def test_health_is_serving_for_the_daemon_and_each_service(daemon):
-    for service in ["", *SERVICES]:
-        assert health(daemon.channel, service) == b"\x08\x01", service
-    with pytest.raises(grpc.RpcError) as failure:
-        health(daemon.channel, "pagoda.v1.Missing")
-    assert failure.value.code() == grpc.StatusCode.NOT_FOUND
+@pytest.fixture(params=SERVICES)
+def served(request, start_daemon):
+    """(a connection to the daemon or to its engine, its services, those of the other one)"""
+    daemon = start_daemon(**WITH_ENGINE)
+    channel = daemon.channel if request.param == "the daemon" else daemon.engine_channel
+    (others,) = [names for program, names in SERVICES.items() if program != request.param]
+    return channel, SERVICES[request.param], others
+
+
+def test_health_is_serving_for_the_program_and_each_service(served):
+    channel, services, others = served
+    for service in ["", *services]:
+        assert health(channel, service) == b"\x08\x01", service
+    for service in ("pagoda.v1.Missing", *others):
+        with pytest.raises(grpc.RpcError) as failure:
+            health(channel, service)
+        assert failure.value.code() == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-def test_reflection_lists_the_services_and_describes_each(daemon, version):
-    reflect = daemon.channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
+def test_reflection_lists_the_services_and_describes_each(served, version):
+    channel, services, others = served
+    reflect = channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
     (answer,) = reflect(iter([b"\x3a\x01*"]), timeout=CALL_SECONDS)
-    for service in [*SERVICES, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]:
+    assert not any(service.encode() in answer for service in others)
+    for service in [*services, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]:
         assert service.encode() in answer
         # {4: the name of a symbol}. The answer has its file's descriptor; an error has none.
         (described,) = reflect(iter([b"\x22" + bytes([len(service)]) + service.encode()]), timeout=CALL_SECONDS)

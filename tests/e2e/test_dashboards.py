@@ -10,7 +10,9 @@ import pytest
 from cache_traffic import SECTIONS, TIERS_WITH_DISK, Traffic, other_machines
 from prometheus_server import Prometheus, require
 
-DASHBOARD = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "pagoda.json"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DASHBOARD = ROOT / "deploy" / "grafana" / "pagoda.json"
+TINY_MODEL = ROOT / "tests" / "golden" / "qwen3_tiny"
 ROWS = ["Capacity", "Hit rate", "Evictions, and how long blocks last", "Transfers", "Disk", "Store and peers",
         "Sessions and tenants", "Events and subscribers", "RPC latency", "Process"]
 DATA_SECONDS = 60
@@ -54,8 +56,8 @@ def prometheus(tmp_path_factory):
     from pagoda_daemon import Daemon
     folder = tmp_path_factory.mktemp("dashboards")
     sections = SECTIONS | other_machines("daemons.tokens") | {
-        "server": {"http_address": "127.0.0.1:0"},
-        "cache": {"tiers": TIERS_WITH_DISK, "model": {"name": "org/traffic"}}}
+        "server": {"http_address": "127.0.0.1:0"}, "engine": {"model_dir": str(TINY_MODEL)},
+        "cache": {"tiers": TIERS_WITH_DISK, "tokens_per_block": 8}}
     with Daemon(folder, **sections) as daemon:
         folder = tmp_path_factory.mktemp("prometheus")
         with Prometheus(folder, daemon.http_address) as server, Traffic(daemon):

@@ -2,6 +2,7 @@
 for the tenant that asks, with that tenant's credentials."""
 
 import json
+import re
 import socket
 import threading
 import time
@@ -37,7 +38,8 @@ def shared(start_cache):
 
 
 def doors(daemon, **sections):
-    return ServingEngine(daemon, **({"engine": {"model_dir": str(MODEL)}} | sections))
+    sections["engine"] = {"model_dir": str(MODEL)} | sections.get("engine", {})
+    return ServingEngine(daemon, **sections)
 
 
 def tenant_doors(daemon, **sections):
@@ -67,9 +69,9 @@ def test_both_doors_answer_with_the_reference_tokens(start_cache):
         assert ids_of(generate(engine.connect(), EXPECTED["prompt"], 20)) == EXPECTED["ids"]
         again = complete(engine, model="qwen3_tiny", prompt=EXPECTED["prompt"], max_tokens=1)
         assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == len(EXPECTED["prompt"]) - 1
-        assert engine.http("/readyz") == (200, "ok\n") and engine.http("/livez")[0] == 200
+        assert engine.engine_http("/readyz") == (200, "ok\n") and engine.engine_http("/livez")[0] == 200
         assert engine.metric("pagoda_engine_connected") == 1 and engine.metric("pagoda_engine_generated_tokens_total") == 41
-        assert json.loads(engine.http("/v1/models")[1])["data"][0]["id"] == "qwen3_tiny"
+        assert json.loads(engine.engine_http("/v1/models")[1])["data"][0]["id"] == "qwen3_tiny"
         assert daemon.status().sessions == 1
     daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
 
@@ -88,10 +90,16 @@ def test_its_default_addresses_are_not_the_daemons(start_cache):
     if not (is_free(7074) and is_free(7076)):
         pytest.skip("another program has the default ports")
     engine = doors(start_cache())
-    engine.config["server"] = {}
+    engine.config["engine"] = {"model_dir": str(MODEL)}
     with engine:
-        assert engine.http_address == "127.0.0.1:7076"
-        assert "gRPC on 127.0.0.1:7074, HTTP" in engine.log.read_text(), "there is no Unix socket"
+        assert engine.engine_http_address == "127.0.0.1:7076"
+        assert re.search(r"gRPC on unix:\S+/pagoda\.sock\.engine and 127\.0\.0\.1:7074, HTTP", engine.log.read_text())
+
+
+def test_the_addresses_of_the_section_server_are_the_daemons(start_cache):
+    daemon = start_cache()
+    with doors(daemon, server={"unix_socket": str(daemon.unix_socket), "grpc_address": daemon.grpc_address}) as engine:
+        assert ids_of(generate(engine.connect(), EXPECTED["prompt"], 20)) == EXPECTED["ids"]
 
 
 def test_a_tenant_works_with_its_own_rights(shared):
@@ -160,7 +168,7 @@ def test_requests_end_together_when_no_daemon_comes(start_cache):
             assert error.value.code() == grpc.StatusCode.UNAVAILABLE
         assert time.monotonic() - begin < 20, "each searched by itself"
         daemon.start()
-        engine.wait_until(lambda engine: engine.http("/readyz")[0] == 200)
+        engine.wait_until(lambda engine: engine.engine_http("/readyz")[0] == 200)
         assert ids_of(generate(engine.connect(), EXPECTED["prompt"], 20)) == EXPECTED["ids"]
 
 
@@ -175,12 +183,12 @@ def test_a_generation_outlives_the_daemon(start_cache):
             while len(got) < 200:
                 got += next(call).tokens
             daemon.kill()
-            assert engine.http("/livez")[0] == 200
-            engine.wait_until(lambda engine: engine.http("/readyz")[0] == 503)
+            assert engine.engine_http("/livez")[0] == 200
+            engine.wait_until(lambda engine: engine.engine_http("/readyz")[0] == 503)
             daemon.start()
             got += ids_of(call)
             assert got == expected
-            engine.wait_until(lambda engine: engine.http("/readyz")[0] == 200)
+            engine.wait_until(lambda engine: engine.engine_http("/readyz")[0] == 200)
         assert engine.metric("pagoda_engine_connected") == 1
 
 
@@ -248,6 +256,6 @@ def test_an_open_door_in_front_of_a_daemon_with_callers_is_refused(shared):
 
 
 def test_a_configuration_without_a_model_is_refused(start_cache, tmp_path):
-    engine = doors(start_cache(), engine={})
+    engine = ServingEngine(start_cache())
     with pytest.raises(AssertionError, match="has no engine.model_dir, and there is no --model"):
         engine.start()

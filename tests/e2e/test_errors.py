@@ -8,6 +8,7 @@ from pagoda_client import Client, OperationError, call_status, reason_of
 from pagoda_daemon import CALL_SECONDS
 from pagoda.v1 import admin_pb2, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
 from pagoda.v1 import types_pb2
+from test_generate import GOLDEN
 
 CAPACITY = 64
 HUGE = 2**32 - 1
@@ -240,16 +241,24 @@ def test_an_operation_with_an_unknown_field_is_refused_by_its_number(daemon, cli
 
 def test_every_call_refuses_an_unknown_field(daemon, client):
     events = events_pb2_grpc.EventServiceStub(daemon.channel)
-    engine = engine_pb2_grpc.EngineServiceStub(daemon.channel)
     batch = with_unknown_field(cache_pb2.Batch())
     before = state(daemon)
     for call in (lambda: client.stub.OpenSession(with_unknown_field(cache_pb2.OpenSessionRequest()), timeout=CALL_SECONDS),
                  lambda: client.stub.Execute(cache_pb2.ExecuteRequest(session=client.session, batch=batch), timeout=CALL_SECONDS),
-                 lambda: list(events.Watch(with_unknown_field(events_pb2.WatchRequest()), timeout=CALL_SECONDS)),
-                 lambda: list(engine.Generate(with_unknown_field(engine_pb2.GenerateRequest()), timeout=CALL_SECONDS))):
+                 lambda: list(events.Watch(with_unknown_field(events_pb2.WatchRequest()), timeout=CALL_SECONDS))):
         with pytest.raises(grpc.RpcError) as failure:
             call()
         check_not_served(call_status(failure.value))
+    assert state(daemon) == before
+
+
+def test_the_engine_refuses_an_unknown_field(start_daemon):
+    daemon = start_daemon(engine={"model_dir": str(GOLDEN)}, cache={"layers": None})
+    before = state(daemon)
+    engine = engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
+    with pytest.raises(grpc.RpcError) as failure:
+        list(engine.Generate(with_unknown_field(engine_pb2.GenerateRequest()), timeout=CALL_SECONDS))
+    check_not_served(call_status(failure.value))
     assert state(daemon) == before
 
 

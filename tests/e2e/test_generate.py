@@ -1,10 +1,10 @@
-"""The bundled engine over gRPC: the reference's tokens, prefixes reused, nothing leaked."""
+"""The engine that a daemon has started, over gRPC: the reference's tokens, prefixes reused, nothing
+leaked."""
 
 import json
 import os
 import pathlib
 import random
-import re
 import signal
 
 import grpc
@@ -26,7 +26,7 @@ QUEUED = 200
 def start_engine(start_daemon, cache=None, **server):
     daemon = start_daemon(engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary": CAPACITY} | (cache or {}),
                           server={"http_address": "127.0.0.1:0"} | server)
-    return daemon, engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    return daemon, engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
 
 
 @pytest.fixture
@@ -42,18 +42,17 @@ def start_long_generation(stub):
 
 
 def start_queue(daemon, stub):
-    """One long generation that has begun, and QUEUED more behind it. Most of them wait in the
-    daemon."""
+    """One long generation that has begun, and QUEUED more behind it. Most have not ended."""
     running, _ = start_long_generation(stub)
     request = engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=LONG_TOKENS)
     waiting = [stub.Generate(request) for _ in range(QUEUED)]
-    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests > QUEUED // 2)
+    daemon.wait_until(lambda daemon: (engine := daemon.status().engine).waiting_requests + engine.running_requests > QUEUED // 2)
     return [running, *waiting]
 
 
 def generated_tokens(daemon):
     """What the engine has generated since its start."""
-    return int(float(re.search(r"^pagoda_engine_generated_tokens_total (\S+)$", daemon.http("/metrics")[1], re.MULTILINE)[1]))
+    return daemon.engine_metric("generated_tokens_total")
 
 
 def generate(stub, prompt, max_new_tokens, **fields):
@@ -151,9 +150,10 @@ def test_cancelled_generations_end_and_give_their_blocks_back(engine):
     calls = start_queue(daemon, stub)
     for call in calls:
         call.cancel()
-    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == 0)
-    daemon.wait_until(lambda daemon: daemon.status().engine.running_requests == 0)
+    daemon.wait_until(lambda daemon: daemon.engine_metric("waiting_requests") == 0)
+    daemon.wait_until(lambda daemon: daemon.engine_metric("running_requests") == 0)
     assert daemon.primary().active_blocks == 0
+    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == daemon.status().engine.running_requests == 0)
     assert generated_tokens(daemon) <= LONG_TOKENS * (QUEUED // 2 + 1)
     tokens, _ = generate(stub, EXPECTED["prompt"], len(EXPECTED["ids"]))
     assert tokens == EXPECTED["ids"]
@@ -200,7 +200,11 @@ def outcome(call):
     return call.code()
 
 
-def test_a_daemon_without_a_model_says_so(daemon):
-    code, reason = refusal(engine_pb2_grpc.EngineServiceStub(daemon.channel), [1, 2, 3])
-    assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_ENGINE")
-    assert not daemon.status().HasField("engine")
+@pytest.mark.parametrize("with_model", [False, True])
+def test_the_daemons_own_grpc_does_not_generate(start_daemon, with_model):
+    daemon = start_engine(start_daemon)[0] if with_model else start_daemon()
+    stub = engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    with pytest.raises(grpc.RpcError) as failure:
+        generate(stub, [1, 2, 3], 1)
+    assert failure.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert daemon.status().HasField("engine") == with_model

@@ -1,5 +1,5 @@
 """Sampling, several samples, draft tokens, priorities and tenants' quotas, through EngineService
-and HTTP."""
+and HTTP of the engine that a daemon has started."""
 
 import http.client
 import json
@@ -11,7 +11,7 @@ import urllib.request
 import grpc
 import pagodactl
 import pytest
-from pagoda_client import authorized, call_status, reason_of
+from pagoda_client import call_status, reason_of
 from pagoda.v1 import admin_pb2, engine_pb2, engine_pb2_grpc
 from pagoda_daemon import HTTP
 from test_generate import EXPECTED, GOLDEN, LONG_TOKENS, generate, start_engine, start_long_generation
@@ -81,11 +81,11 @@ def test_a_higher_priority_takes_the_only_slot(start_daemon):
     daemon.config["engine"]["max_running_sequences"] = 1
     assert daemon.terminate() == 0
     daemon.start()
-    stub = engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    stub = engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
     call, tokens = start_long_generation(stub)
     urgent, report = generate(stub, PROMPT[::-1], 20, priority=1)
     assert len(urgent) == 20 and report.preemptions == 0
-    assert daemon.status().engine.running_requests + daemon.status().engine.waiting_requests == 1, "the long generation has not ended"
+    assert daemon.engine_metric("running_requests") + daemon.engine_metric("waiting_requests") == 1, "the long generation has not ended"
     rest = list(call)
     assert tokens + [token for response in rest for token in response.tokens] == alone
     assert rest[-1].report.preemptions == 1
@@ -102,7 +102,7 @@ def start_tenants(start_daemon, red, blue, engine={}, **cache):
 
 
 def stub_of(daemon, token):
-    return engine_pb2_grpc.EngineServiceStub(authorized(daemon.connect(), token))
+    return engine_pb2_grpc.EngineServiceStub(daemon.connect_engine(token))
 
 
 def refusal(stub, prompt, max_new_tokens, **fields):
@@ -177,7 +177,7 @@ def test_what_waits_is_bounded_in_bytes(start_daemon):
 def complete(daemon, token, **fields):
     """(status, answer) of a completion over HTTP."""
     body = json.dumps({"model": GOLDEN.name, "prompt": PROMPT, "max_tokens": 4, "temperature": 0} | fields).encode()
-    request = urllib.request.Request(f"http://{daemon.http_address}/v1/completions", body,
+    request = urllib.request.Request(f"http://{daemon.engine_http_address}/v1/completions", body,
                                      {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
     try:
         with HTTP.open(request, timeout=60) as reply:
@@ -188,7 +188,7 @@ def complete(daemon, token, **fields):
 
 def outcomes(daemon):
     """How generations over HTTP have ended."""
-    metrics = daemon.http_as("/metrics", OPERATOR)[1]
+    metrics = daemon.engine_http_as("/metrics", OPERATOR)[1]
     return {name: int(re.search(rf'pagoda_http_generations_total{{outcome="{name}"}} (\d+)\n', metrics)[1])
             for name in ("answered", "refused", "failed")}
 
@@ -207,7 +207,7 @@ def test_http_has_draft_tokens_and_counts_how_generations_end(start_daemon):
     assert status == 400 and answer["error"]["code"] == "invalid_count" and "the quota of the tenant 'red' is 1000" in answer["error"]["message"]
     assert outcomes(daemon) == {"answered": 2, "refused": 1, "failed": 0}
     # A client that closes its connection after the first token.
-    host, port = daemon.http_address.rsplit(":", 1)
+    host, port = daemon.engine_http_address.rsplit(":", 1)
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     connection.request("POST", "/v1/completions", json.dumps({"model": GOLDEN.name, "prompt": PROMPT, "max_tokens": LONG_TOKENS, "stream": True,
                                                               "ignore_eos": True}), {"Authorization": f"Bearer {BLUE}"})
@@ -228,7 +228,7 @@ def test_a_tenants_priority_has_a_limit(start_daemon):
     reason, message = refusal(red, PROMPT, 4, priority=1)
     assert reason == "PERMISSION_DENIED" and "priority is 1; the tenant 'red' may ask for at most 0" in message
     assert refusal(blue, PROMPT, 4, priority=4)[0] == "PERMISSION_DENIED"
-    for stub, priority in ((red, 0), (blue, 3), (engine_pb2_grpc.EngineServiceStub(daemon.channel), 1000)):
+    for stub, priority in ((red, 0), (blue, 3), (engine_pb2_grpc.EngineServiceStub(daemon.engine_channel), 1000)):
         assert generate(stub, PROMPT, 4, priority=priority)[0] == EXPECTED["ids"][:4]
     status, answer = complete(daemon, RED, priority=1)
     assert status == 403 and "max_priority" in answer["error"]["message"]
@@ -238,6 +238,6 @@ def test_a_tenants_priority_has_a_limit(start_daemon):
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == len(PROMPT) - 1
     assert {"time_to_first_token_seconds", "tokens_per_second", "reused_tokens", "reused_secondary_tokens", "preemptions", "drafted_tokens",
             "accepted_draft_tokens"} <= set(answer["pagoda"])
-    metrics = daemon.http_as("/metrics", OPERATOR)[1]
+    metrics = daemon.engine_http_as("/metrics", OPERATOR)[1]
     for outcome, count in (("answered", 4), ("refused", 1), ("failed", 0)):
         assert f'pagoda_http_generations_total{{outcome="{outcome}"}} {count}\n' in metrics

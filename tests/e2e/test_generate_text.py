@@ -1,4 +1,4 @@
-"""Prompts as text and as conversations, over gRPC and by pagodactl. The daemon has the
+"""Prompts as text and as conversations, over gRPC and by pagodactl. The engine has the
 tokenizer."""
 
 import json
@@ -27,7 +27,7 @@ def engine(start_daemon):
 
 def generate(daemon, **prompt):
     """(tokens, text, report)"""
-    stub = engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    stub = engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
     responses = list(stub.Generate(engine_pb2.GenerateRequest(max_new_tokens=24, **prompt), timeout=60))
     return [token for response in responses for token in response.tokens], "".join(response.text for response in responses), responses[-1].report
 

@@ -51,9 +51,10 @@ def cpu_seconds(process):
 
 
 class Listener:
-    """One of the daemon's addresses: raw connections, and a good client's channel."""
+    """One of the daemon's addresses, or the engine's over TLS: raw connections, and a good client's
+    channel."""
 
-    def __init__(self, kind, start_daemon, folder, server=(), **sections):
+    def __init__(self, kind, start_daemon, folder, server=(), of="the daemon", **sections):
         self.kind = kind
         server = {"http_address": "127.0.0.1:0"} | dict(server)
         if kind == "tls":
@@ -61,6 +62,7 @@ class Listener:
             certificate, key = self.authority.sign("daemon", "IP:127.0.0.1", "DNS:localhost")
             server["tls"] = {"certificate": str(certificate), "key": str(key)}
         self.daemon = start_daemon(server=server, **sections)
+        self.grpc_address = self.daemon.engine_grpc_address if of == "the engine" else self.daemon.grpc_address
 
     def connect(self):
         if self.kind == "unix":
@@ -68,7 +70,7 @@ class Listener:
             connection.settimeout(SEND_SECONDS)
             connection.connect(str(self.daemon.unix_socket))
             return connection
-        host, port = self.daemon.grpc_address.rsplit(":", 1)
+        host, port = self.grpc_address.rsplit(":", 1)
         connection = socket.create_connection((host, int(port)), SEND_SECONDS)
         if self.kind == "tcp":
             return connection
@@ -79,9 +81,9 @@ class Listener:
 
     def channel(self):
         if self.kind != "tls":
-            return self.daemon.connect(None if self.kind == "unix" else self.daemon.grpc_address)
+            return self.daemon.connect(None if self.kind == "unix" else self.grpc_address)
         credentials = grpc.ssl_channel_credentials(self.authority.certificate.read_bytes())
-        self.daemon.channels.append(grpc.secure_channel(self.daemon.grpc_address, credentials,
+        self.daemon.channels.append(grpc.secure_channel(self.grpc_address, credentials,
                                                         options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]))
         return self.daemon.channels[-1]
 

@@ -35,7 +35,7 @@ def daemon(start):
 
 def begin_body(daemon, token):
     """A connection with the head of a request whose body does not come."""
-    host, port = daemon.http_address.rsplit(":", 1)
+    host, port = daemon.engine_http_address.rsplit(":", 1)
     client = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {SLOW_BYTES}\r\n"
     client.sendall((head + (f"Authorization: Bearer {token}\r\n" if token else "") + "\r\n{").encode())
@@ -44,7 +44,7 @@ def begin_body(daemon, token):
 
 @contextlib.contextmanager
 def slow_bodies(daemon, token):
-    """Clients that send a byte each half second, until the daemon hangs up."""
+    """Clients that send a byte each half second, until the engine hangs up."""
     clients, done = [begin_body(daemon, token) for _ in range(SLOW_CLIENTS)], threading.Event()
 
     def drip():
@@ -65,7 +65,7 @@ def slow_bodies(daemon, token):
 
 
 def statuses(clients):
-    """The status of each client's answer, after which the daemon has closed the connection."""
+    """The status of each client's answer, after which the engine has closed the connection."""
     codes = []
     for client in clients:
         answer = b""
@@ -109,22 +109,24 @@ def objects(number):
 
 
 def test_many_objects_take_milliseconds(daemon):
-    before = cpu_seconds(daemon.process)
+    engine = daemon.engine_process()
+    before = cpu_seconds(engine)
     assert post(daemon, "/v1/completions", objects(OBJECTS), A)[0] == 200
     assert post(daemon, "/v1/chat/completions", objects(OBJECTS), A)[0] == 400
-    spent = cpu_seconds(daemon.process) - before
+    spent = cpu_seconds(engine) - before
     print(f"{spent:.2f} s of processor time")
     assert spent < OBJECTS_CPU_SECONDS
 
 
 def test_the_memory_of_large_bodies_is_bounded_and_given_back(daemon):
     generate(daemon)
-    before, largest, done = resident_bytes(daemon.process), 0, threading.Event()
+    engine = daemon.engine_process()
+    before, largest, done = resident_bytes(engine), 0, threading.Event()
 
     def watch():
         nonlocal largest
         while not done.wait(0.01):
-            largest = max(largest, resident_bytes(daemon.process))
+            largest = max(largest, resident_bytes(engine))
 
     codes = []
     body = objects(LARGE_BYTES // 3)
@@ -140,7 +142,7 @@ def test_the_memory_of_large_bodies_is_bounded_and_given_back(daemon):
     print(f"{(largest - before) >> 20} MiB more at most, longest generation {longest:.3f} s, {sorted(codes)}")
     assert set(codes) <= {413, 429} and len(codes) == LARGE_BODIES
     assert largest - before < MAX_GROWTH_BYTES
-    daemon.wait_until(lambda daemon: resident_bytes(daemon.process) < before + KEPT_BYTES)
+    daemon.wait_until(lambda _: resident_bytes(engine) < before + KEPT_BYTES)
     # A text of this size is served: its parts take less than the limit.
     text = json.dumps({"model": "tiny", "prompt": "a " * (LARGE_BYTES // 2), "max_tokens": 1})
     assert b"INVALID" in post(daemon, "/v1/completions", text, A)[2].encode().upper()

@@ -11,14 +11,14 @@ import grpc
 import pytest
 from cache_traffic import SECTIONS, TENANTS, TIERS_WITH_DISK, Traffic, other_machines
 from pagoda_client import Client
+from pagoda_daemon import CALL_SECONDS
 from prometheus_server import require
-from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
+from pagoda.v1 import cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY_MODEL = ROOT / "tests" / "golden" / "qwen3_tiny"
 HTTP = {"server": {"http_address": "127.0.0.1:0"}}
-# Only a daemon whose engine can use a GPU has these metrics.
-# tests/server/metrics/gpu_metrics_test.cc tests them.
+# Only a daemon whose engine can use a GPU has these metrics. gpu_metrics_test.cc tests them.
 WITH_A_GPU = {"pagoda_engine_gpu_kernels", "pagoda_engine_gpu_kernel_seconds"}
 SAMPLE = re.compile(r'(\w+)(?:\{(.*)\})? \S+')
 LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*",?')
@@ -73,6 +73,26 @@ def test_names_and_labels_are_those_of_the_table_and_pass_promtool(working):
     assert exported == documented, {name for name in exported if exported[name] != documented[name]}
     checked = subprocess.run([require("promtool"), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_the_engines_numbers_are_those_of_its_last_report(start_daemon):
+    """Both programs have them, and the daemon says whether its engine is up."""
+    daemon = start_daemon(**HTTP, cache={"layers": None, "primary": 256}, engine={"model_dir": str(TINY_MODEL)})
+    stub = engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
+    list(stub.Generate(engine_pb2.GenerateRequest(prompt_tokens=[1, 2, 3], max_new_tokens=5), timeout=CALL_SECONDS))
+    assert daemon.engine_metric("generated_tokens_total") == 5
+    daemon.wait_until(lambda _: value(daemon, "pagoda_engine_generated_tokens_total") == 5)
+    status = daemon.status().engine
+    assert (status.prompt_tokens, status.reused_tokens, status.generated_tokens) == (3, 0, 5)
+    assert status.computed_tokens == daemon.engine_metric("computed_tokens_total") >= 3
+    assert status.up and status.restarts == 0 and status.problem == ""
+    assert status.addresses.http == daemon.engine_http_address
+    assert list(status.addresses.grpc) == [f"unix:{daemon.config['engine']['unix_socket']}"]
+    assert value(daemon, "pagoda_engine_up") == 1 and value(daemon, "pagoda_engine_restarts_total") == 0
+    of_engine = families(daemon.engine_http("/metrics")[1])
+    of_daemon = families(daemon.http("/metrics")[1])
+    common = {name for name in of_engine if name.startswith(("pagoda_engine_", "pagoda_http_"))} - {"pagoda_engine_connected"}
+    assert len(common) > 15 and {name: of_engine[name] for name in common} == {name: of_daemon[name] for name in common}
 
 
 def test_no_sample_comes_twice(working):

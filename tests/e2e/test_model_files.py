@@ -1,5 +1,5 @@
-"""A model's file that changes while the engine serves it: the daemon lives, says which file it is,
-and serves no token that it computed from the changed bytes."""
+"""A model's file that changes while the engine serves it: the engine lives, says which file it is,
+and serves no token that it computed from the changed bytes. The daemon does not depend on it."""
 
 import os
 import pathlib
@@ -55,10 +55,11 @@ def test_a_model_that_changes_while_it_generates(start_daemon, tmp_path_factory,
     weights = model / "model.safetensors"
     daemon = start_daemon(engine={"model_dir": str(model)}, cache={"layers": None, "primary": 2048},
                           server={"http_address": "127.0.0.1:0"})
-    stub = engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    stub = engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
     expected, error = tokens_until_the_end(stub.Generate(request(), timeout=120))
     assert error is None and len(expected) == TOKENS
-    assert daemon.http("/readyz") == (200, "ok\n")
+    assert daemon.engine_http("/readyz") == (200, "ok\n")
+    engine = daemon.engine_pid()
 
     call = stub.Generate(request(), timeout=120)
     tokens = []
@@ -72,11 +73,12 @@ def test_a_model_that_changes_while_it_generates(start_daemon, tmp_path_factory,
     tokens += rest
     assert tokens == expected[:len(tokens)]
 
-    assert daemon.process.poll() is None
+    assert daemon.process.poll() is None and daemon.engine_pid() == engine
     _, error = tokens_until_the_end(stub.Generate(request(), timeout=120))
     assert error.code() == grpc.StatusCode.DATA_LOSS and str(weights) in error.details()
-    assert daemon.http("/livez")[0] == 200, "a new process would not help"
-    assert daemon.http("/readyz") == (503, "a file of the engine's model has changed\n")
+    assert daemon.engine_http("/livez")[0] == 200, "a new process would not help"
+    assert daemon.engine_http("/readyz") == (503, "a file of the engine's model has changed\n")
+    assert daemon.http("/livez")[0] == 200 and daemon.http("/readyz") == (200, "ok\n"), "the daemon serves others"
     # The engine has left nothing behind, and the cache serves on.
     daemon.wait_until(lambda daemon: daemon.primary().active_blocks == 0)
     daemon.wait_until(lambda daemon: str(weights) in daemon.log.read_text())
@@ -88,7 +90,7 @@ def test_a_new_file_in_the_old_ones_place_changes_nothing(start_daemon, tmp_path
     for name in ("config.json", "model.safetensors"):
         shutil.copy(GOLDEN / name, model / name)
     daemon = start_daemon(engine={"model_dir": str(model)}, cache={"layers": None, "primary": 2048})
-    stub = engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    stub = engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
     (model / "new").write_bytes(b"another model")
     (model / "new").rename(model / "model.safetensors")
     _, error = tokens_until_the_end(stub.Generate(request(), timeout=120))

@@ -1,5 +1,5 @@
 """Calls whose answers nobody reads, connections that never acknowledge SETTINGS, and requests that
-never end. The daemon bounds them, and other callers are served."""
+never end. The daemon and its engine bound them, and other callers are served."""
 
 import contextlib
 import itertools
@@ -40,7 +40,7 @@ class Flood:
         self.threads[-1].start()
 
     def _send(self, connection, frames, acknowledge):
-        # An OSError: the daemon has ended the connection, or reads no more.
+        # An OSError: the other side has ended the connection, or reads no more.
         with contextlib.suppress(OSError):
             greet(connection, acknowledge)
             while piece := b"".join(itertools.islice(frames, 100)):
@@ -49,6 +49,20 @@ class Flood:
     def wait(self):
         for thread in self.threads:
             thread.join()
+
+    def has_lost_one(self, connections):
+        """Whether the other side has ended one of the connections. REQUIRES: nobody sends."""
+        for connection in connections:
+            connection.settimeout(0.05)
+            try:
+                while connection.recv(65536):
+                    pass
+                return True
+            except TimeoutError:
+                continue
+            except OSError:
+                return True
+        return False
 
     def close(self):
         for connection in self.connections:
@@ -73,35 +87,53 @@ def test_streams_without_credentials_take_little_memory(start_daemon, tmp_path, 
         assert listener.refused() > 0
 
 
+LEGAL_CALLS = 120
+
+
 def test_legal_load_over_tls_is_not_cut(start_daemon, tmp_path):
-    """As many streams as max_calls allows. Half of them wait for an answer. Strangers hold more
-    places than that, and then flood the daemon."""
-    half = 60
-    listener = Listener("tls", start_daemon, tmp_path, {"max_calls": 2 * half},
-                        engine={"model_dir": str(GOLDEN)}, cache={"layers": None, "primary": 1024})
+    """As many streams as max_calls allows. Strangers hold more places than that, and then flood the
+    daemon."""
+    listener = Listener("tls", start_daemon, tmp_path, {"max_calls": LEGAL_CALLS})
     channel = listener.channel()
     admin = admin_pb2_grpc.AdminServiceStub(channel)
     watch = events_pb2_grpc.EventServiceStub(channel).Watch
-    generate = engine_pb2_grpc.EngineServiceStub(channel).Generate
     with contextlib.closing(Flood(listener)) as flood:
         for _ in range(CONNECTIONS):
             flood.open(calls(HEALTH, 15, whole=False))
         flood.wait()
-        watches = [watch(events_pb2.WatchRequest(snapshot=True)) for _ in range(half)]
+        watches = [watch(events_pb2.WatchRequest(snapshot=True)) for _ in range(LEGAL_CALLS)]
         for call in watches:
             next(call)
-        generations = [generate(engine_pb2.GenerateRequest(prompt_tokens=[5, 6, 7], max_new_tokens=380)) for _ in range(half)]
         for _ in range(CONNECTIONS):
             flood.open(calls(HEALTH, STREAMS, whole=False))
         for _ in range(20):  # Operators have places beyond max_calls.
             admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=CALL_SECONDS)
         flood.wait()
         assert listener.refused() > 0, "the attack reached no limit"
-        for call in generations:
-            assert sum(len(response.tokens) for response in call) == 380
         for call in watches:
             assert call.is_active()
             call.cancel()
+
+
+def test_legal_generations_over_tls_are_not_cut(start_daemon, tmp_path):
+    """As many calls as max_calls allows the engine. Most of them wait their turn. Strangers hold
+    more places than that, and then flood the engine. The daemon goes on."""
+    listener = Listener("tls", start_daemon, tmp_path, {"max_calls": LEGAL_CALLS // 2}, of="the engine",
+                        engine={"model_dir": str(GOLDEN), "grpc_address": "127.0.0.1:0"}, cache={"layers": None, "primary": 1024})
+    generate = engine_pb2_grpc.EngineServiceStub(listener.channel()).Generate
+    with contextlib.closing(Flood(listener)) as flood:
+        for _ in range(CONNECTIONS):
+            flood.open(calls(HEALTH, 15, whole=False))
+        flood.wait()
+        generations = [generate(engine_pb2.GenerateRequest(prompt_tokens=[5, 6, 7], max_new_tokens=380)) for _ in range(LEGAL_CALLS // 2)]
+        for _ in range(CONNECTIONS):
+            flood.open(calls(HEALTH, STREAMS, whole=False))
+        for _ in range(20):
+            listener.daemon.status()
+        flood.wait()
+        listener.daemon.wait_until(lambda _: flood.has_lost_one(flood.connections[-CONNECTIONS:]))
+        for call in generations:
+            assert sum(len(response.tokens) for response in call) == 380
 
 
 @pytest.mark.parametrize("path", ["AdminService/GetStatus", "AdminService/ListCaches", "CacheService/Execute"])

@@ -1,15 +1,14 @@
-"""The engine for clients of OpenAI's API: completions and chats over the daemon's HTTP port.
+"""The engine for clients of OpenAI's API: completions and chats over the HTTP port of a daemon's
+engine.
 
 PAGODA_OPENAI_PACKAGE names a folder with the `openai` package of PyPI, to test with its client too.
 """
 
 import concurrent.futures
-import contextlib
 import http.client
 import json
 import os
 import pathlib
-import re
 import socket
 import sys
 import time
@@ -17,7 +16,6 @@ import time
 import pytest
 import pagodactl
 from pagoda_daemon import QUIET_STOP_SECONDS
-from serving_engine import ServingEngine
 
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"])
 EXPECTED = json.loads((GOLDEN / "qwen3_tiny" / "expected.json").read_text())
@@ -42,21 +40,15 @@ def make_model(folder, text=True, template=CHAT["qwen3"]["template"]):
     return folder
 
 
-@pytest.fixture(params=["daemon", "engine"])
-def start(request, start_daemon, tmp_path_factory):
-    """The API in the daemon's process, and in a process beside it."""
-    with contextlib.ExitStack() as running:
-        def start_with(text=True, server=None, template=CHAT["qwen3"]["template"], **sections):
-            model = make_model(tmp_path_factory.mktemp("model") / "tiny", text, template)
-            doors = {"http_address": "127.0.0.1:0"} | (server or {})
-            if request.param == "daemon":
-                return start_daemon(engine={"model_dir": str(model)}, cache={"layers": None, "primary": 2048}, server=doors, **sections)
-            sections.setdefault("sessions", {"default_lease": "2s"})
-            daemon = start_daemon(cache={"layers": None, "primary": 2048, "model_dir": str(model)}, **sections)
-            callers = {name: daemon.config[name] for name in ("tenants", "operators") if name in daemon.config}
-            return running.enter_context(ServingEngine(daemon, token=daemon.operator_token, engine={"model_dir": str(model)}, server=doors, **callers))
+@pytest.fixture
+def start(start_daemon, tmp_path_factory):
+    """start(...) starts a daemon whose engine has the tiny model."""
+    def start_with(text=True, server=None, engine=None, template=CHAT["qwen3"]["template"], **sections):
+        model = make_model(tmp_path_factory.mktemp("model") / "tiny", text, template)
+        return start_daemon(engine={"model_dir": str(model)} | (engine or {}), cache={"layers": None, "primary": 2048},
+                            server={"http_address": "127.0.0.1:0"} | (server or {}), **sections)
 
-        yield start_with
+    return start_with
 
 
 @pytest.fixture
@@ -65,7 +57,8 @@ def daemon(start):
 
 
 def connect(daemon):
-    host, port = daemon.http_address.rsplit(":", 1)
+    """A connection to the engine."""
+    host, port = daemon.engine_http_address.rsplit(":", 1)
     return http.client.HTTPConnection(host, int(port), timeout=SECONDS)
 
 
@@ -78,11 +71,6 @@ def post(daemon, path, body, token=None):
     text = answer.read().decode()
     connection.close()
     return answer.status, answer.headers, text
-
-
-def engine_metric(daemon, name):
-    line = re.search(rf"(?m)^pagoda_engine_{name} (\S+)$", daemon.http("/metrics")[1])
-    return float(line[1])
 
 
 def complete(daemon, token=None, **fields):
@@ -236,19 +224,19 @@ def test_logprobs(daemon):
 
 
 def test_models(daemon):
-    status, text = daemon.http("/v1/models")
+    status, text = daemon.engine_http("/v1/models")
     assert status == 200
     model, = json.loads(text)["data"]
     assert model["id"] == "tiny" and model["object"] == "model"
-    status, text = daemon.http("/v1/models/tiny")
+    status, text = daemon.engine_http("/v1/models/tiny")
     assert status == 200 and json.loads(text) == model
     for path, code, message in (("/v1/models/gpt-4o", "model_not_found", "'gpt-4o'"), ("/v1/models/org/x", "model_not_found", "'org/x'"),
                                 ("/v1/embeddings", "not_found", "not found")):
-        status, text = daemon.http(path)
+        status, text = daemon.engine_http(path)
         error = json.loads(text)["error"]
         assert status == 404 and error["code"] == code and message in error["message"] and error["type"] == "invalid_request_error"
     assert refused(daemon, 404, path="/v1/embeddings")["param"] is None
-    status, text = daemon.http("/v1/completions")
+    status, text = daemon.engine_http("/v1/completions")
     assert status == 405 and json.loads(text)["error"]["code"] == "method_not_allowed"
 
 
@@ -314,30 +302,30 @@ def test_a_page_of_another_site_generates_nothing(daemon):
         for path in ("/v1/completions", "/v1/chat/completions"):
             status, text = post_as(daemon, path, Origin=origin)
             assert status == 403 and json.loads(text)["error"]["code"] == "permission_denied", text
-        assert daemon.http_as("/v1/models", None, Origin=origin)[0] == 403
-    assert post_as(daemon, Origin=f"http://{daemon.http_address}")[0] == 200
-    assert engine_metric(daemon, "generated_tokens_total") == 1
+        assert daemon.engine_http_as("/v1/models", None, Origin=origin)[0] == 403
+    assert post_as(daemon, Origin=f"http://{daemon.engine_http_address}")[0] == 200
+    assert daemon.engine_metric("generated_tokens_total") == 1
 
 
 def test_without_callers_clients_of_a_proxy_generate_nothing(start):
     daemon = start()
     assert post_as(daemon, **{"Host": "localhost", "X-Forwarded-For": "192.0.2.7"})[0] == 403
-    assert daemon.http_as("/v1/models", Via="1.1 proxy")[0] == 403
-    assert engine_metric(daemon, "prompt_tokens_total") == 0
+    assert daemon.engine_http_as("/v1/models", Via="1.1 proxy")[0] == 403
+    assert daemon.engine_metric("prompt_tokens_total") == 0
 
 
 def test_without_callers_other_machines_generate_nothing(start):
-    daemon = start(server={"http_address": "0.0.0.0:0", "http_insecure": True})
-    daemon.http_address = f"127.0.0.1:{daemon.http_address.rpartition(':')[2]}"
-    for host in ("pagoda.example:7071", "localhost", daemon.http_address):
+    daemon = start(server={"http_insecure": True}, engine={"http_address": "0.0.0.0:0"})
+    daemon.engine_http_address = f"127.0.0.1:{daemon.engine_http_address.rpartition(':')[2]}"
+    for host in ("pagoda.example:7071", "localhost", daemon.engine_http_address):
         assert post_as(daemon, Host=host)[0] == 403, host
-    assert daemon.http("/v1/models")[0] == 403
-    assert engine_metric(daemon, "prompt_tokens_total") == 0
+    assert daemon.engine_http("/v1/models")[0] == 403
+    assert daemon.engine_metric("prompt_tokens_total") == 0
 
 
 def test_with_callers_other_machines_generate_by_their_tokens(start):
-    daemon = start(server={"http_address": "0.0.0.0:0", "http_insecure": True}, operator_token="operator-secret-token")
-    daemon.http_address = f"127.0.0.1:{daemon.http_address.rpartition(':')[2]}"
+    daemon = start(server={"http_insecure": True}, engine={"http_address": "0.0.0.0:0"}, operator_token="operator-secret-token")
+    daemon.engine_http_address = f"127.0.0.1:{daemon.engine_http_address.rpartition(':')[2]}"
     assert post_as(daemon)[0] == 401
     assert post_as(daemon, Authorization="Bearer operator-secret-token", Host="pagoda.example")[0] == 200
 
@@ -383,23 +371,26 @@ def test_without_a_tokenizer_ids_work_and_texts_are_refused(start):
     assert "tokenizer.json" in refused(daemon, 400, "/v1/chat/completions", messages=[{"role": "user", "content": "a"}])["message"]
 
 
-def test_without_a_model_nothing_is_generated(start_daemon):
-    daemon = start_daemon(server={"http_address": "127.0.0.1:0"})
-    assert refused(daemon, 404, prompt="a")["code"] == "model_not_found"
-    assert json.loads(daemon.http("/v1/models")[1])["data"] == []
+@pytest.mark.parametrize("with_model", [False, True])
+def test_the_daemons_own_port_has_no_such_api(start, start_daemon, with_model):
+    daemon = start() if with_model else start_daemon(server={"http_address": "127.0.0.1:0"})
+    assert daemon.http("/readyz") == (200, "ok\n")
+    assert daemon.http("/v1/models")[0] == 404
+    daemon.engine_http_address = daemon.http_address
+    assert post(daemon, "/v1/completions", {"model": "tiny", "prompt": "a"})[0] == 404
 
 
 def begin_long(daemon, streaming):
     """The socket of a generation that goes on."""
     body = json.dumps({"model": "tiny", "prompt": EXPECTED["prompt"], "max_tokens": LONG_TOKENS, "stream": streaming, "ignore_eos": True})
-    host, port = daemon.http_address.rsplit(":", 1)
+    host, port = daemon.engine_http_address.rsplit(":", 1)
     client = socket.create_connection((host, int(port)), timeout=SECONDS)
     client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
     return client
 
 
 def running(daemon):
-    return engine_metric(daemon, "running_requests")
+    return daemon.engine_metric("running_requests")
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -409,7 +400,7 @@ def test_a_client_that_goes_away_ends_its_generation(daemon, streaming):
     client.close()
     start_time = time.monotonic()
     daemon.wait_until(lambda daemon: running(daemon) == 0)
-    assert engine_metric(daemon, "generated_tokens_total") < LONG_TOKENS, time.monotonic() - start_time
+    assert daemon.engine_metric("generated_tokens_total") < LONG_TOKENS, time.monotonic() - start_time
 
 
 def test_more_than_may_run_are_refused_and_the_rest_of_http_answers(start):
@@ -418,7 +409,7 @@ def test_more_than_may_run_are_refused_and_the_rest_of_http_answers(start):
     daemon.wait_until(lambda daemon: running(daemon) == 2)
     error = refused(daemon, 429, prompt="a")
     assert error["code"] == "too_many_calls" and error["type"] == "rate_limit_error"
-    assert daemon.http("/livez")[0] == 200 and daemon.http("/metrics")[0] == 200
+    assert daemon.engine_http("/livez")[0] == 200 and daemon.engine_http("/metrics")[0] == 200
     for client in clients:
         client.close()
     daemon.wait_until(lambda daemon: running(daemon) == 0)
@@ -446,7 +437,7 @@ def test_a_drain_lets_generations_end_and_takes_no_more(start):
     daemon.wait_until(lambda daemon: running(daemon) == 1)
     daemon.process.terminate()
     deadline = time.monotonic() + SECONDS
-    while daemon.http("/readyz")[0] != 503 and time.monotonic() < deadline:
+    while daemon.engine_http("/readyz")[0] != 503 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert refused(daemon, 503, prompt="a")["code"] == "draining"
     text = b""
@@ -457,11 +448,11 @@ def test_a_drain_lets_generations_end_and_takes_no_more(start):
 
 
 def begin_reading_slowly(daemon, choices):
-    """The socket of an answer that is being generated. Most of the answer is still in the daemon,
+    """The socket of an answer that is being generated. Most of the answer is still in the engine,
     because the sockets take less."""
     body = json.dumps({"model": "tiny", "prompt": EXPECTED["prompt"], "max_tokens": LONG_TOKENS, "ignore_eos": True, "n": choices,
                        "logprobs": 20})
-    host, port = daemon.http_address.rsplit(":", 1)
+    host, port = daemon.engine_http_address.rsplit(":", 1)
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.settimeout(2 * SECONDS)
@@ -495,7 +486,7 @@ def test_a_drain_does_not_wait_for_long_for_an_answer_that_is_read_slowly(start)
         daemon.process.terminate()
         deadline = time.monotonic() + QUIET_STOP_SECONDS
         while daemon.process.poll() is None and time.monotonic() < deadline:
-            client.recv(16384)  # A megabyte a second. It is slow, but not so slow that the daemon gives up.
+            client.recv(16384)  # A megabyte a second. It is slow, but not so slow that the engine gives up.
             time.sleep(0.016)
         assert daemon.process.poll() is not None, "the client keeps it up"
     assert daemon.wait(0) == 0
@@ -505,7 +496,7 @@ def test_a_drain_does_not_wait_for_long_for_an_answer_that_is_read_slowly(start)
 def test_openais_own_client(daemon):
     sys.path.insert(0, os.environ["PAGODA_OPENAI_PACKAGE"])
     import openai
-    client = openai.OpenAI(base_url=f"http://{daemon.http_address}/v1", api_key="none", max_retries=0)
+    client = openai.OpenAI(base_url=f"http://{daemon.engine_http_address}/v1", api_key="none", max_retries=0)
     assert [model.id for model in client.models.list()] == ["tiny"]
     whole = client.completions.create(model="tiny", prompt="Hello", max_tokens=8, temperature=0, logprobs=1)
     assert whole.usage.completion_tokens == 8

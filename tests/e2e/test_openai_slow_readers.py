@@ -17,11 +17,11 @@ READ_BYTES, READ_INTERVAL = 16384, 0.25  # Half of ReadingPace::kBytesPerSecond.
 
 
 def slow_answer(daemon, tokens):
-    """The socket of an answer of megabytes that is not read yet. Small segments keep the daemon's
+    """The socket of an answer of megabytes that is not read yet. Small segments keep the engine's
     side of it small, as on a real network. Loopback's own segments take megabytes, and then the
-    daemon has written the whole answer at once."""
+    engine has written the whole answer at once."""
     body = json.dumps({"model": "tiny", "prompt": EXPECTED["prompt"], "max_tokens": tokens, "ignore_eos": True, "n": 8, "logprobs": 20})
-    host, port = daemon.http_address.rsplit(":", 1)
+    host, port = daemon.engine_http_address.rsplit(":", 1)
     client = socket.socket()
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
@@ -58,7 +58,7 @@ def test_slow_readers_leave_the_other_threads_alone(start):
         # The first answer is read beside the generations. The second finds no place beside them,
         # and keeps a generation's place until it is read.
         assert codes == [b"200", b"200", b"429"]
-        assert daemon.http("/metrics")[0] == 200
+        assert daemon.engine_http("/metrics")[0] == 200
     finally:
         done.set()
         reader.join()
@@ -75,7 +75,7 @@ def test_a_reader_that_is_too_slow_is_given_up(daemon):
         try:
             while piece := client.recv(READ_BYTES):
                 got += len(piece)
-                assert time.monotonic() < start_time + MAX_PATIENCE_SECONDS, f"the daemon still writes, after {got} of {length} bytes"
+                assert time.monotonic() < start_time + MAX_PATIENCE_SECONDS, f"the engine still writes, after {got} of {length} bytes"
                 time.sleep(READ_INTERVAL)
         except ConnectionError:
             pass
@@ -95,7 +95,8 @@ def cpu_by_thread(process):
 
 def test_texts_are_not_tokenised_on_https_threads(daemon):
     complete(daemon, prompt="warm", max_tokens=1)
-    before = cpu_by_thread(daemon.process)
+    engine = daemon.engine_process()
+    before = cpu_by_thread(engine)
     text = "The quick brown fox jumps over the lazy dog, again and again. " * 40000
     threads = [threading.Thread(target=post, args=(daemon, "/v1/completions", {"model": "tiny", "prompt": text, "max_tokens": 1}))
                for _ in range(4)]
@@ -103,7 +104,7 @@ def test_texts_are_not_tokenised_on_https_threads(daemon):
         thread.start()
     for thread in threads:
         thread.join()
-    spent = {name: seconds - before.get(name, 0) for name, seconds in cpu_by_thread(daemon.process).items()}
+    spent = {name: seconds - before.get(name, 0) for name, seconds in cpu_by_thread(engine).items()}
     http = sum(seconds for name, seconds in spent.items() if name.startswith("pagoda-http"))
     print({name: round(seconds, 2) for name, seconds in spent.items()})
     assert sum(spent.values()) > 0.2, "the texts are too short to show anything"

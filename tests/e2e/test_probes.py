@@ -96,6 +96,8 @@ def test_a_daemon_that_starts_is_alive_and_not_ready(tmp_path):
         assert status_and_body(address, "/livez") == (200, "ok\n")
     finally:
         daemon.kill()
+        # Whoever still waits for the pipe reads its end.
+        os.close(os.open(model / "config.json", os.O_RDWR))
 
 
 def test_the_listener_tells_nothing_but_life(daemon):

@@ -9,13 +9,13 @@ import pytest
 from google.protobuf import descriptor_pb2
 from pagoda_client import call_status, reason_of
 from pagoda_daemon import CALL_SECONDS
-from test_credentials import METHODS, OPERATOR, SUBSCRIBE, channel_of, guarded  # guarded is a fixture.
+from test_credentials import GENERATE, METHODS, OPERATOR, SUBSCRIBE, WITH_ENGINE, channel_of, guarded  # guarded is a fixture.
 
 REFLECTIONS = [f"grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")]
 HEALTH = ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"]
 # These read requests up to server.max_message_bytes: prompts and batches.
 BATCHES = ["CacheService/Execute", "CacheService/Session"]
-LARGE = ["CacheService/FetchPrefix", "CacheService/ExportPrefix", "EngineService/Generate", "AdminService/InspectPrefix", *BATCHES]
+LARGE = ["CacheService/FetchPrefix", "CacheService/ExportPrefix", GENERATE, "AdminService/InspectPrefix", *BATCHES]
 MANY = 1_000_000
 LARGEST_BYTES = 31 << 20  # gRPC takes twice max_message_bytes.
 # Parsed, the largest one took 1.0 to 1.6 s and up to 1,023 MiB. Its bytes take 0.13 s.
@@ -86,24 +86,32 @@ def cpu_seconds(process):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def check(daemon, channel, name, what, body, wanted):
-    pathlib.Path(f"/proc/{daemon.process.pid}/clear_refs").write_text("5")  # Begins the peak anew.
-    memory, cpu = of_status(daemon.process, "VmRSS:"), cpu_seconds(daemon.process)
+def check(process, channel, name, what, body, wanted):
+    pathlib.Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # Begins the peak anew.
+    memory, cpu = of_status(process, "VmRSS:"), cpu_seconds(process)
     assert refusal(channel, name, body) == wanted, (name, what)
-    growth = of_status(daemon.process, "VmHWM:") - memory
-    spent = cpu_seconds(daemon.process) - cpu
+    growth = of_status(process, "VmHWM:") - memory
+    spent = cpu_seconds(process) - cpu
     print(f"{name} {what}: {growth >> 20} MiB, {spent:.2f} s")
     assert spent < MAX_CPU_SECONDS, (name, what)
     assert growth < MAX_GROWTH_BYTES.get(len(body), MAX_GROWTH_BYTES[None]), (name, what, growth)
 
 
+@pytest.mark.parametrize("at", ["the daemon", "the engine"])
 @pytest.mark.parametrize("caller", ["a stranger", "the operator"])
-def test_no_method_makes_objects_of_a_hostile_request(guarded, caller):
-    daemon = guarded(events={"smg": {"enabled": True}})
-    channel = channel_of(daemon, OPERATOR if caller == "the operator" else None)
-    reflected = channel_of(daemon, OPERATOR).stream_stream(f"/{REFLECTIONS[0]}")(iter([b"\x3a\x01*"]), timeout=CALL_SECONDS)
+def test_no_method_makes_objects_of_a_hostile_request(guarded, caller, at):
+    token = OPERATOR if caller == "the operator" else None
+    if at == "the daemon":
+        daemon = guarded(events={"smg": {"enabled": True}})
+        process, channel, operator = daemon.process, channel_of(daemon, token), channel_of(daemon, OPERATOR)
+        methods = [name for name in METHODS if name != GENERATE]
+    else:
+        daemon = guarded(**WITH_ENGINE)
+        process, channel, operator = daemon.engine_process(), daemon.connect_engine(token), daemon.connect_engine(OPERATOR)
+        methods = [GENERATE]
+    reflected = operator.stream_stream(f"/{REFLECTIONS[0]}")(iter([b"\x3a\x01*"]), timeout=CALL_SECONDS)
     listed = b"".join(reflected)
-    names = [*METHODS, *REFLECTIONS, *HEALTH]
+    names = [*methods, *REFLECTIONS, *HEALTH]
     for service in {name.split("/")[0] for name in names}:
         assert service.encode() in listed, "the walk has a service that is not served"
     assert listed.count(b".v1.") + listed.count(b".v1alpha.") + listed.count(b"VllmEngine") == len({name.split("/")[0] for name in names})
@@ -112,18 +120,20 @@ def test_no_method_makes_objects_of_a_hostile_request(guarded, caller):
             wanted = expected(name, what)
             if caller == "a stranger" and name not in HEALTH:
                 wanted = "UNAUTHENTICATED"
-            check(daemon, channel, name, what, body, wanted)
+            check(process, channel, name, what, body, wanted)
 
 
-@pytest.mark.parametrize("name", ["pagoda.v1.CacheService/Execute", "pagoda.v1.AdminService/GetStatus", *HEALTH])
+@pytest.mark.parametrize("name", ["pagoda.v1.CacheService/Execute", "pagoda.v1.AdminService/GetStatus", f"pagoda.v1.{GENERATE}", *HEALTH])
 def test_a_compressed_request_is_not_inflated(guarded, name):
     """256 KiB of gzip would become 256 MiB of zeros. gRPC's limit is for the compressed bytes."""
-    daemon = guarded(events={"smg": {"enabled": True}})
-    pathlib.Path(f"/proc/{daemon.process.pid}/clear_refs").write_text("5")
-    memory = of_status(daemon.process, "VmRSS:")
-    call = channel_of(daemon, OPERATOR).unary_unary(f"/{name}")
+    at_engine = name.endswith(GENERATE)
+    daemon = guarded(**WITH_ENGINE) if at_engine else guarded(events={"smg": {"enabled": True}})
+    process, channel = (daemon.engine_process(), daemon.connect_engine(OPERATOR)) if at_engine else (daemon.process, channel_of(daemon, OPERATOR))
+    pathlib.Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+    memory = of_status(process, "VmRSS:")
+    call = channel.unary_unary(f"/{name}")
     with pytest.raises(grpc.RpcError) as refused:
         call(bytes(256 << 20), compression=grpc.Compression.Gzip, timeout=CALL_SECONDS)
     assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
     assert "gzip" in refused.value.details()
-    assert of_status(daemon.process, "VmHWM:") - memory < 64 << 20
+    assert of_status(process, "VmHWM:") - memory < 64 << 20

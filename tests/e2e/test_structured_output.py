@@ -79,14 +79,14 @@ def test_a_bad_format_is_the_callers_error(daemon):  # noqa: F811
         status, answer = chat(daemon, **fields)
         assert status == 400 and says in answer["error"]["message"], answer
     status, _ = chat(daemon, max_tokens=2)
-    assert status == 200, "the daemon goes on"
+    assert status == 200, "the engine goes on"
 
 
 def nested(count):
     return "(" * count + "a" + ")" * count
 
 
-# Each ended the daemon, or could end a process that is not bounded. None: the library can compile
+# Each ended the engine, or could end a process that is not bounded. None: the library can compile
 # the text within its budget, so it is answered or refused.
 HOSTILE = [
     ("guided_grammar", "root ::= root{0,1}", "'root' is nothing but a repetition of itself"),
@@ -107,7 +107,8 @@ HOSTILE = [
 ]
 
 
-def test_a_hostile_grammar_is_refused_and_the_daemon_goes_on(daemon):  # noqa: F811
+def test_a_hostile_grammar_is_refused_and_the_engine_goes_on(daemon):  # noqa: F811
+    engine = daemon.engine_pid()
     for field, value, says in HOSTILE:
         for _ in range(2):
             status, _, text = post(daemon, "/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 2, field: value})
@@ -117,11 +118,11 @@ def test_a_hostile_grammar_is_refused_and_the_daemon_goes_on(daemon):  # noqa: F
                 assert status == 400 and says in json.loads(text)["error"]["message"], (field, str(value)[:60], text)
         status, answer = chat(daemon, guided_regex="(yes|no)")
         assert status == 200 and said(answer) in ("yes", "no"), f"after {str(value)[:60]}"
-    assert daemon.process.poll() is None
+    assert daemon.process.poll() is None and daemon.engine_pid() == engine
 
 
 def compilers_of(daemon):  # noqa: F811
-    children = f"/proc/{daemon.process.pid}/task"
+    children = f"/proc/{daemon.engine_pid()}/task"
     return [int(pid) for task in os.listdir(children) for pid in open(f"{children}/{task}/children").read().split()
             if open(f"/proc/{pid}/comm").read() == "pagoda-grammar\n"]
 
@@ -144,8 +145,15 @@ def test_grammars_are_compiled_in_a_process_that_may_die(daemon):  # noqa: F811
     assert said(chat(daemon, guided_regex="perhaps")[1]) == "perhaps"
     (second,) = compilers_of(daemon)
     assert second != first
-    # It ends with the daemon, however that ends.
+    # It ends with the engine, however that ends, and the engine ends with the daemon.
     ended = end_of(second)
+    os.kill(daemon.engine_pid(), signal.SIGKILL)
+    assert ended.poll(30_000), "the process outlives the engine"
+    daemon.wait_until(lambda daemon: daemon.status().engine.up and daemon.status().engine.restarts == 1)
+    daemon.engine_http_address = daemon.status().engine.addresses.http
+    assert said(chat(daemon, guided_regex="maybe")[1]) == "maybe"
+    (third,) = compilers_of(daemon)
+    ended = end_of(third)
     daemon.kill()
     assert ended.poll(30_000), "the process outlives the daemon"
 
@@ -214,7 +222,7 @@ def test_pagodactl_and_pagoda_run_take_files(daemon, tmp_path):  # noqa: F811
 
 
 def test_a_batch_has_formats_of_its_own(daemon):  # noqa: F811
-    stub = engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    stub = engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
     common = {"prompt_text": "Hi", "max_new_tokens": 400, "temperature": 1.0}
     expressions = ["a{%d}b" % count for count in range(1, 9)]
     calls = [stub.Generate(engine_pb2.GenerateRequest(**common, structured_output={"regex": text}), timeout=120) for text in expressions]

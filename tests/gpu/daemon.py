@@ -13,9 +13,12 @@ START_SECONDS = 60
 
 @contextlib.contextmanager
 def pagodad(folder, *arguments, **sections):
-    """Yields the endpoint of a daemon with this configuration. Its log is folder/pagodad.log."""
+    """Yields the endpoint of a daemon with this configuration. Its log is folder/pagodad.log. An
+    engine that it starts is at folder/engine.sock."""
     socket, log = folder / "pagodad.sock", folder / "pagodad.log"
     config = {"server": {"unix_socket": str(socket), "grpc_address": "127.0.0.1:0", "http_address": ""}} | sections
+    if "engine" in config:
+        config["engine"] = {"unix_socket": str(folder / "engine.sock"), "grpc_address": "", "http_address": ""} | config["engine"]
     (folder / "pagodad.yaml").write_text(json.dumps(config))  # JSON is YAML.
     with open(log, "wb") as output:
         process = subprocess.Popen([BIN / "pagodad", "--config", folder / "pagodad.yaml", *arguments], stdout=output, stderr=output)
