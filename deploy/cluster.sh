@@ -105,7 +105,7 @@ need_programs() {
     say "$program is not installed, so deploy/cluster.sh --bin cannot run. On Debian: apt-get install redis-server redis-tools"
     exit 77
   done
-  for program in pagodad pagodactl; do
+  for program in pagodad pagodactl pagoda-engine; do
     [ -x "$bin/$program" ] || die "There is no program $bin/$program." "name the folder of the built programs with --bin, or leave --bin out to build them."
   done
 }
@@ -202,7 +202,7 @@ peers:
   address: 127.0.0.1:$2
   sources: ["127.0.0.1:*"]
 fetch: {base: $fetch_base, per_thousand_tokens: 100ms}
-engine: {model_dir: $PWD/tests/golden/qwen3_tiny}
+engine: {model_dir: $PWD/tests/golden/qwen3_tiny, unix_socket: $folder/engine-$1.sock, grpc_address: "", http_address: ""}
 END
 }
 
@@ -442,7 +442,7 @@ if [ -z "$bin" ]; then
   all_packages=("${build_packages[@]}" redis-server redis-tools)
   say "Pagoda: building in $build_dir"
   set_up
-  build pagodad pagodactl
+  build pagodad pagodactl pagoda-engine
   bin=$PWD/$build_dir/bin
 fi
 need_programs

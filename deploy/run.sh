@@ -37,7 +37,7 @@ start_seconds=30
 
 start_daemon() {
   if [ -z "$config" ]; then
-    for port in 7070 7071; do
+    for port in 7070 7071 7074 7076; do
       ! is_busy $port || die "Port $port is in use, perhaps by another pagodad." \
           "stop the process that listens there (ss -ltnp 'sport = :$port' shows it), or give other ports with --config FILE."
     done
@@ -56,15 +56,19 @@ start_daemon() {
   find_addresses
 }
 
-# Takes the daemon's addresses from its ready line: PAGODA_ENDPOINT for pagodactl, whatever the
-# environment had there, and http_address. The line names TCP last, and TCP is preferred to the
-# Unix socket.
+# Takes the addresses from the ready line: PAGODA_ENDPOINT for pagodactl, whatever the environment
+# had there, http_address, and openai_address of the engine. The line names TCP last, and TCP is
+# preferred to the Unix socket.
 find_addresses() {
-  local grpc=${ready#*gRPC on }
-  http_address=
-  case $grpc in *', HTTP on '*) http_address=${grpc##*, HTTP on } grpc=${grpc%, HTTP on *} ;; esac
+  local daemon_part=${ready%%; engine: *} engine_part='' grpc
+  case $ready in *'; engine: '*) engine_part=${ready##*; engine: } ;; esac
+  http_address=$(http_of "$daemon_part") openai_address=$(http_of "$engine_part")
+  grpc=${daemon_part#*gRPC on } grpc=${grpc%%, *}
   export PAGODA_ENDPOINT=${grpc##* and }
 }
+
+# http_of PART: the HTTP address in a part of the ready line, if it has one.
+http_of() { sed -n 's/.*HTTP on \([^,]*\).*/\1/p' <<<"$1"; }
 
 # daemon_failed WHAT ADVICE
 daemon_failed() {
@@ -106,6 +110,7 @@ where_to_look_next() {
   printf '  %-40s %s\n' "" "every change of the cache, as it happens"
   [ -z "$http_address" ] || printf '  %-40s %s\n' "http://$http_address/" "the status page" \
                                                    "http://$http_address/metrics" "the metrics, for Prometheus"
+  [ -z "$openai_address" ] || printf '  %-40s %s\n' "http://$openai_address/v1" "the engine, for clients of OpenAI's API"
   printf '  %-40s %s\n' \
          "README.md" "a five-minute tour, and the reading order of the code" \
          "$daemon_log" "the daemon's log"
