@@ -1,6 +1,7 @@
 #!/bin/sh
 # with_clang.sh CLANG [env SETTING... CCACHE] GXX ARGUMENT...
-# Runs CLANG, through ccache if there is one, with the arguments that CMake made for g++.
+# Runs CLANG, through ccache if there is one, with the arguments that CMake made for g++, without
+# those that clang does not know.
 # tests/fuzz/CMakeLists.txt uses it.
 set -eu
 clang=$1
@@ -15,6 +16,13 @@ while :; do
   esac
 done
 shift
+for argument; do
+  shift
+  case $argument in
+    --param=ggc-*) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
 case " $* " in
   *" c++-header "*)
     # For a precompiled header, CMake includes the header's sources. clang would use the old

@@ -17,7 +17,7 @@ import sys
 # GCC's precompiled headers, and each file includes what it needs without them. clang's OpenMP has
 # its own header, in a package that the build does not need.
 DROPPED = re.compile(r"-W(?!p,).*|-fpch-preprocess|-fno-semantic-interposition|-fopenmp|-fno-pch-timestamp|-fsanitize=.*"
-                     r"|-fno-sanitize-recover=.*|-Xcompiler=.*")
+                     r"|-fno-sanitize-recover=.*|-Xcompiler=.*|--param=ggc-.*")
 # clang's own precompiled headers, in the fuzz targets.
 OF_CLANG = {"-include-pch", "-include", "-fno-pch-timestamp"}
 UNITY_FILE = re.compile(r"unity_\d+_cxx\.cxx$")

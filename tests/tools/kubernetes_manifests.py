@@ -152,8 +152,9 @@ def port_violations(manifests, config, the_image):
     ports = {one["name"]: one["containerPort"] for one in manifests.container["ports"]}
     if set(ports.values()) != {port(address), port(probe_address)}:
         yield f"the container's ports {ports} are not http_address {address} and probe_address {probe_address}"
-    if the_image["ports"] != {port(address), port(probe_address)}:
-        yield f"the image exposes {the_image['ports']}, and the configuration has {address} and {probe_address}"
+    openai_address = config["engine"]["http_address"]
+    if the_image["ports"] != {port(address), port(probe_address), port(openai_address)}:
+        yield f"the image exposes {the_image['ports']}, and the configuration has {address}, {probe_address} and {openai_address}"
     for probe in PROBES:
         if ports.get(manifests.container[probe]["httpGet"]["port"]) != port(probe_address):
             yield f"the {probe} does not ask at probe_address"

@@ -52,7 +52,8 @@ def violations(text, users, config):
     def one(key):
         return service[key][-1] if service[key] else ""
 
-    wanted = {"Type": "notify", "NotifyAccess": "main", "Restart": "on-failure", "NoNewPrivileges": "yes",
+    # KillMode: SIGTERM would else reach the engine too, which the daemon drains first.
+    wanted = {"Type": "notify", "NotifyAccess": "main", "KillMode": "mixed", "Restart": "on-failure", "NoNewPrivileges": "yes",
               "ProtectSystem": "strict", "LimitMEMLOCK": "infinity", "CapabilityBoundingSet": ""}
     found = [f"{key} is '{one(key)}', not '{value}'" for key, value in wanted.items()
              if service[key] != [value]]
@@ -67,8 +68,8 @@ def violations(text, users, config):
         found.append(f"TimeoutStopSec is below what a drain may take, {needed:.0f} s")
     operators = config.get("operators") or {}
     if not any((operators.get("tokens_file"), operators.get("subjects"), config.get("tenants"))):
-        found += [f"server.{key} is {config['server'][key]}, and no caller is configured: every user of the machine is an operator"
-                  for key in ("grpc_address", "http_address") if config["server"][key]]
+        found += [f"{section}.{key} is {config[section][key]}, and no caller is configured: every user of the machine is an operator"
+                  for section in ("server", "engine") for key in ("grpc_address", "http_address") if config[section][key]]
     if seconds(one("WatchdogSec") or "0") < MIN_WATCHDOG_SECONDS:
         found.append(f"there is no watchdog, or it does not wait {MIN_WATCHDOG_SECONDS} s")
     if not -1000 < int(one("OOMScoreAdjust") or "0") < 0:

@@ -16,13 +16,15 @@ DOCUMENTS = kubernetes_manifests.load(tree.ROOT / "deploy" / "kubernetes")
 IMAGE = deployment.image(deployment.DOCKERFILE.read_text())
 # The values that pagodad prints of the ConfigMap's configuration, as far as the checks read them.
 CONFIG = {
-    "cache": {"primary": "16GiB", "secondary": "8GiB", "model": {"name": "Qwen/Qwen3-8B"}, "model_dir": ""}, "engine": {"model_dir": ""},
+    "cache": {"primary": "16GiB", "secondary": "8GiB", "model": {"name": "Qwen/Qwen3-8B"}, "model_dir": ""},
+    "engine": {"model_dir": "", "http_address": "127.0.0.1:7076"},
     "server": {"unix_socket": "/run/pagoda/pagoda.sock", "http_address": "0.0.0.0:7071", "probe_address": "0.0.0.0:7072", "drain_timeout": "20s"},
     "events": {"max_bytes": 268435456},
 }
 UNIT = systemd_unit.UNIT.read_text()
 USERS = systemd_unit.USERS.read_text()
-UNIT_CONFIG = {"server": {"drain_timeout": "10s", "unix_socket": "/run/pagoda/pagoda.sock", "grpc_address": "", "http_address": ""}}
+UNIT_CONFIG = {"server": {"drain_timeout": "10s", "unix_socket": "/run/pagoda/pagoda.sock", "grpc_address": "", "http_address": ""},
+               "engine": {"grpc_address": "", "http_address": ""}}
 
 
 def changed(documents, kind, place, value):
@@ -109,6 +111,7 @@ def test_a_fault_of_a_manifest_is_found(kind, place, value, word):
     ("cache", "primary", "17GiB", "the tiers take"),
     ("cache", "model", {"name": ""}, "of which model"),
     ("events", "max_bytes", 2**31, "the event log"),
+    ("engine", "http_address", "127.0.0.1:7077", "the image exposes"),
 ])
 def test_a_configuration_that_the_manifests_do_not_follow_is_found(section, key, value, word):
     config = copy.deepcopy(CONFIG)
@@ -124,6 +127,7 @@ def test_a_configuration_that_the_manifests_do_not_follow_is_found(section, key,
     ("TimeoutStopSec=60", "TimeoutStopSec=10", "TimeoutStopSec"),
     ("RuntimeDirectory=pagoda", "RuntimeDirectory=other", "RuntimeDirectory"),
     ("User=pagoda", "User=nobody", "does not make the user"),
+    ("KillMode=mixed", "", "KillMode"),
     ("Restart=on-failure", "Restart=no", "Restart"),
     ("OOMScoreAdjust=-800", "OOMScoreAdjust=800", "memory is short"),
     ("ExecStart=/usr/local/bin/pagodad", "ExecStart=/usr/bin/pagodad", "ExecStart"),
@@ -137,15 +141,16 @@ def test_a_fault_of_the_unit_is_found(line, other, word):
 
 
 def test_a_drain_that_the_unit_does_not_wait_for_is_found():
-    found = systemd_unit.violations(UNIT, USERS, {"server": UNIT_CONFIG["server"] | {"drain_timeout": "1m"}})
+    found = systemd_unit.violations(UNIT, USERS, UNIT_CONFIG | {"server": UNIT_CONFIG["server"] | {"drain_timeout": "1m"}})
     assert len(found) == 1 and "TimeoutStopSec" in found[0]
 
 
+@pytest.mark.parametrize("section", ["server", "engine"])
 @pytest.mark.parametrize("key", ["grpc_address", "http_address"])
-def test_a_port_on_which_every_local_user_is_an_operator_is_found(key):
-    opened = {"server": UNIT_CONFIG["server"] | {key: "127.0.0.1:7070"}}
+def test_a_port_on_which_every_local_user_is_an_operator_is_found(section, key):
+    opened = UNIT_CONFIG | {section: UNIT_CONFIG[section] | {key: "127.0.0.1:7070"}}
     found = systemd_unit.violations(UNIT, USERS, opened)
-    assert len(found) == 1 and f"server.{key}" in found[0]
+    assert len(found) == 1 and f"{section}.{key}" in found[0]
     assert systemd_unit.violations(UNIT, USERS, opened | {"operators": {"tokens_file": "operators.tokens"}}) == []
 
 

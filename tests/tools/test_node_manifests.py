@@ -21,6 +21,7 @@ CONFIG = {
     "server": {"unix_socket": "/run/pagoda/pagoda.sock", "map_socket": "auto", "grpc_address": "", "http_address": "0.0.0.0:7071",
                "probe_address": "0.0.0.0:7072", "drain_timeout": "20s"},
     "events": {"max_bytes": 268435456},
+    "engine": {"http_address": "127.0.0.1:7076"},
 }
 INIT = (*POD, "initContainers", 0)
 ARGS = (*CONTAINER, "args", 0)

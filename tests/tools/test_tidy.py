@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import clang_commands
 
 HERE = pathlib.Path(__file__).parent
-GCC = ("c++ -I/r -isystem /r/gen -O3 -Wall -Werror -Wno-maybe-uninitialized -fpch-preprocess -fno-semantic-interposition -std=c++20"
+GCC = ("c++ -I/r -isystem /r/gen -O3 -Wall -Werror -Wno-maybe-uninitialized -fpch-preprocess -fno-semantic-interposition --param=ggc-min-heapsize=1 -std=c++20"
        " -Winvalid-pch -include /r/cmake_pch.hxx -o a.o -c")
 CLANG = "clang++-16 -Xclang -include-pch -Xclang /r/cmake_pch.hxx.pch -Xclang -include -Xclang /r/cmake_pch.hxx -DA -std=c++20 -o a.o -c"
 
