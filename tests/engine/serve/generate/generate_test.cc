@@ -67,7 +67,7 @@ class EngineTest : public DaemonTest {
 TEST_F(EngineTest, AFieldForLaterIsRefusedFirst) {
   v1::GenerateRequest request = Prompt(0, 1);
   // The former field `tenant`.
-  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(10, "x");
+  v1::GenerateRequest::GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(10, "x");
   EXPECT_EQ(InfoOf(Generate(channel(), request).status).reason(), "FIELD_NOT_SERVED");
 }
 
