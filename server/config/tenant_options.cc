@@ -40,10 +40,4 @@ std::vector<TenantOptions> TenantsOf(const Config& config) {
   return tenants;
 }
 
-std::vector<std::string> NamesOf(const TenantTable& tenants) {
-  std::vector<std::string> names;
-  for (uint16_t id = 0; id < tenants.size(); ++id) names.push_back(tenants[TenantId(id)].name);
-  return names;
-}
-
 }  // namespace pagoda::server

@@ -12,8 +12,6 @@ namespace pagoda::server {
 
 // A 0 in the configuration becomes no limit.
 std::vector<TenantOptions> TenantsOf(const Config& config);
-// The names of all tenants by id, including the default tenant's, for the engine.
-std::vector<std::string> NamesOf(const TenantTable& tenants);
 
 }  // namespace pagoda::server
 

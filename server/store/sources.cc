@@ -109,16 +109,8 @@ absl::StatusOr<RedisAddress> AllowedSource(const SourcePatterns& allowed,
                                 ": peers.sources of its configuration does not allow it"));
 }
 
-absl::StatusOr<RedisAddress> Sources::Allowed(const std::string& address) const {
-  return AllowedSource(allowed_, address);
-}
-
-absl::Status Sources::CheckAllowed(const std::string& address) const {
-  return Allowed(address).status();
-}
-
 absl::StatusOr<std::shared_ptr<FetchSource>> Sources::Peer(const std::string& address) {
-  const absl::StatusOr<RedisAddress> parsed = Allowed(address);
+  const absl::StatusOr<RedisAddress> parsed = AllowedSource(allowed_, address);
   if (!parsed.ok()) return parsed.status();
   const std::string name = ToString(*parsed);
   std::list<PeerEntry> unused;  // Destroyed after the lock.
@@ -196,19 +188,13 @@ void Sources::Stop() {
   for (const std::shared_ptr<Store>& store : stores) store->Stop();
 }
 
-absl::Status CheckSource(const Sources* sources, const std::string& address) {
-  if (address.empty()) return absl::OkStatus();
-  if (sources != nullptr) return sources->CheckAllowed(address);
+absl::StatusOr<std::shared_ptr<FetchSource>> FindSource(Sources* sources,
+                                                        const std::string& address) {
+  if (address.empty()) return nullptr;
+  if (sources != nullptr) return sources->Peer(address);
   return MakeError(Reason::kPermissionDenied,
                    "the daemon fetches from no other daemon: its configuration has no "
                    "peers.sources");
-}
-
-absl::StatusOr<std::shared_ptr<FetchSource>> FindSource(Sources* sources,
-                                                        const std::string& address) {
-  if (absl::Status status = CheckSource(sources, address); !status.ok()) return status;
-  if (address.empty()) return nullptr;
-  return sources->Peer(address);
 }
 
 }  // namespace pagoda::server

@@ -47,8 +47,6 @@ class Sources {
   // does not allow it), INVALID_ARGUMENT (not an address), ResourceExhausted (too many peers).
   absl::StatusOr<std::shared_ptr<FetchSource>> Peer(const std::string& address)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether Peer() would allow the address. Connects to nothing.
-  absl::Status CheckAllowed(const std::string& address) const;
   // The address at which other daemons reach this one; empty: none.
   const std::string& advertised() const { return advertised_; }
 
@@ -74,7 +72,6 @@ class Sources {
   };
 
   Sources() = default;
-  absl::StatusOr<RedisAddress> Allowed(const std::string& address) const;
   // Takes out the retired peers that no fetch uses any more. The caller destroys them without the
   // lock, because that joins their threads. A fetch that ends on a thread of its store must not
   // destroy that store.
@@ -101,8 +98,6 @@ absl::StatusOr<std::string> ReadStoreSecret(const Config& config);
 // PERMISSION_DENIED.
 absl::StatusOr<RedisAddress> AllowedSource(const SourcePatterns& allowed,
                                            const std::string& address);
-// OK if FindSource would allow the address.
-absl::Status CheckSource(const Sources* sources, const std::string& address);
 // The source that a client names; null if it names none. `sources` may be null: then no name is
 // allowed. Errors: those of Sources::Peer.
 absl::StatusOr<std::shared_ptr<FetchSource>> FindSource(Sources* sources,

@@ -102,6 +102,4 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
   return Caller{*std::move(name_space), tenants[identity.tenant].name, identity, std::move(token)};
 }
 
-EngineStats EngineService::Stats() const { return engine_->Stats(); }
-
 }  // namespace pagoda::server

@@ -31,11 +31,9 @@ class EngineService final : public CheckedService {
                                                            const Identity& identity,
                                                            const v1::GenerateRequest& request);
 
-  const Generator* engine() const { return engine_; }
   const std::string& model_name() const { return model_name_; }
   // The OpenAI API uses them, too.
   PromptQueues& prompt_queues() { return prompt_queues_; }
-  EngineStats Stats() const;
 
  private:
   struct Caller {

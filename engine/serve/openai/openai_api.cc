@@ -131,18 +131,16 @@ HttpResponse OpenAiApi::Model(const HttpRequest& request) const {
 
 Json OpenAiApi::ModelList() const {
   Json models = Json::array();
-  if (engine_ != nullptr) {
-    models.push_back({{"id", model_name_},
-                      {"object", "model"},
-                      {"created", absl::ToUnixSeconds(start_time_)},
-                      {"owned_by", "pagoda"},
-                      {"max_model_len", engine_->model().max_position_embeddings}});
-    for (const NamedAdapter& adapter : engine_->adapters()) {
-      Json model = models.front();
-      model["id"] = adapter.name;
-      model["parent"] = model_name_;
-      models.push_back(std::move(model));
-    }
+  models.push_back({{"id", model_name_},
+                    {"object", "model"},
+                    {"created", absl::ToUnixSeconds(start_time_)},
+                    {"owned_by", "pagoda"},
+                    {"max_model_len", engine_->model().max_position_embeddings}});
+  for (const NamedAdapter& adapter : engine_->adapters()) {
+    Json model = models.front();
+    model["id"] = adapter.name;
+    model["parent"] = model_name_;
+    models.push_back(std::move(model));
   }
   return models;
 }
@@ -399,10 +397,6 @@ absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& call
   const size_t body_bytes = body.size();
   body = std::string();
   if (!request.ok()) return request.status();
-  if (engine_ == nullptr) {
-    return MakeError(Reason::kNoEngine,
-                     "the daemon runs without a model; start it with engine.model_dir");
-  }
   if (!Serves(request->model)) return UnknownModel(request->model, model_name_);
   if (!request->stop.empty() && !text_->tokenizer.ok()) return text_->tokenizer.status();
   const absl::StatusOr<GenerateRequest> wanted = ToEngine(*request, caller, token);

@@ -52,8 +52,7 @@ class OpenAiApi {
     uint32_t max_generations = 16;
     size_t max_body_bytes = 0;
   };
-  // `engine` is null, and `model_name` empty, in a daemon without a model. All arguments must
-  // outlive this object, and `text` must outlive the engine.
+  // All arguments must outlive this object, and `text` must outlive the engine.
   OpenAiApi(Options options, Generator* engine, std::string model_name, const ModelText* text,
             const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
             PromptQueues* prompt_queues);
