@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "wire/prefix_fields.h"
 #include "wire/retention_fields.h"
+#include "wire/rows.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -30,65 +31,66 @@ AllocateBlocks Decode(const v1::AllocateBlocksRequest& proto) {
   return {WindowFromProto(proto.window_size()), proto.count()};
 }
 
-using RefProtos = google::protobuf::RepeatedPtrField<v1::BlockRef>;
+static_assert(sizeof(BlockRef) == 2 * sizeof(uint32_t), "a reference is a row of the wire");
 
-void RefsToProto(const std::vector<BlockRef>& blocks, RefProtos* out) {
-  out->Reserve(static_cast<int>(blocks.size()));
-  for (const BlockRef& block : blocks) {
-    v1::BlockRef* ref = out->Add();
-    ref->set_block_id(block.id.value());
-    ref->set_generation(block.generation.value());
-  }
-}
-
-std::vector<BlockRef> RefsFromProto(const RefProtos& protos) {
-  std::vector<BlockRef> blocks;
-  blocks.reserve(protos.size());
-  for (const v1::BlockRef& ref : protos) {
-    blocks.push_back({BlockId(ref.block_id()), Generation(ref.generation())});
-  }
-  return blocks;
+absl::Status NoRows(size_t bytes, size_t of_a_row) {
+  return InvalidArgument(absl::StrCat("blocks has ", bytes, " bytes; its rows have ", of_a_row));
 }
 
 void Encode(const FreeBlocks& op, v1::FreeBlocksRequest* out) {
   out->set_window_size(WindowToProto(op.window));
-  RefsToProto(op.blocks, out->mutable_blocks());
+  out->set_blocks(RowsToBytes<BlockRef>(op.blocks));
 }
 
-FreeBlocks Decode(const v1::FreeBlocksRequest& proto) {
-  return {WindowFromProto(proto.window_size()), RefsFromProto(proto.blocks())};
+absl::StatusOr<FreeBlocks> Decode(const v1::FreeBlocksRequest& proto) {
+  auto blocks = RowsFromBytes<BlockRef>(proto.blocks());
+  if (!blocks.has_value()) return NoRows(proto.blocks().size(), sizeof(BlockRef));
+  return FreeBlocks{WindowFromProto(proto.window_size()), *std::move(blocks)};
 }
+
+// A row of FillBlocksRequest.blocks.
+struct FillRow {
+  BlockRef block;
+  uint32_t filled_tokens;
+  uint32_t finalize;
+};
 
 void Encode(const FillBlocks& op, v1::FillBlocksRequest* out) {
   out->set_window_size(WindowToProto(op.window));
+  std::vector<FillRow> rows;
+  rows.reserve(op.blocks.size());
   for (const BlockFill& fill : op.blocks) {
-    v1::BlockFill* proto = out->add_blocks();
-    proto->mutable_block()->set_block_id(fill.block.id.value());
-    proto->mutable_block()->set_generation(fill.block.generation.value());
-    proto->set_filled_tokens(fill.filled_tokens);
-    proto->set_finalize(fill.end == BlockFill::End::kFinal);
+    rows.push_back({fill.block, fill.filled_tokens, fill.end == BlockFill::End::kFinal ? 1u : 0u});
   }
+  out->set_blocks(RowsToBytes<FillRow>(rows));
 }
 
-FillBlocks Decode(const v1::FillBlocksRequest& proto) {
+absl::StatusOr<FillBlocks> Decode(const v1::FillBlocksRequest& proto) {
+  const auto rows = RowsFromBytes<FillRow>(proto.blocks());
+  if (!rows.has_value()) return NoRows(proto.blocks().size(), sizeof(FillRow));
   FillBlocks op{WindowFromProto(proto.window_size()), {}};
-  op.blocks.reserve(proto.blocks_size());
-  for (const v1::BlockFill& fill : proto.blocks()) {
-    op.blocks.push_back(
-        {.block = {BlockId(fill.block().block_id()), Generation(fill.block().generation())},
-         .filled_tokens = fill.filled_tokens(),
-         .end = fill.finalize() ? BlockFill::End::kFinal : BlockFill::End::kOpen});
+  op.blocks.reserve(rows->size());
+  for (const FillRow& row : *rows) {
+    if (row.finalize > 1) {
+      return InvalidArgument(absl::StrCat("blocks[", op.blocks.size(), "] has a finalize of ",
+                                          row.finalize, "; it is 0 or 1"));
+    }
+    op.blocks.push_back({.block = row.block,
+                         .filled_tokens = row.filled_tokens,
+                         .end = row.finalize == 1 ? BlockFill::End::kFinal : BlockFill::End::kOpen});
   }
   return op;
 }
 
 void Encode(const DescribeBlocks& op, v1::DescribeBlocksRequest* out) {
   out->set_window_size(WindowToProto(op.window));
-  RefsToProto(op.blocks, out->mutable_blocks());
+  out->set_blocks(RowsToBytes<BlockRef>(op.blocks));
 }
 
-DescribeBlocks Decode(const v1::DescribeBlocksRequest& proto) {
-  return {WindowFromProto(proto.window_size()), RefsFromProto(proto.blocks())};
+absl::StatusOr<DescribeBlocks> Decode(const v1::DescribeBlocksRequest& proto) {
+  auto blocks = RowsFromBytes<BlockRef>(proto.blocks());
+  if (!blocks.has_value()) return NoRows(proto.blocks().size(), sizeof(BlockRef));
+  return DescribeBlocks{WindowFromProto(proto.window_size()), *std::move(blocks)};
 }
 
 // --- Sequences ---
@@ -382,7 +384,7 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
     case v1::Operation::kAllocateBlocks:
       return Decode(proto.allocate_blocks());
     case v1::Operation::kFreeBlocks:
-      return Decode(proto.free_blocks());
+      return AnyOf(Decode(proto.free_blocks()));
     case v1::Operation::kAddSequence:
       return AnyOf(Decode(proto.add_sequence()));
     case v1::Operation::kReserveTokens:
@@ -424,9 +426,9 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
     case v1::Operation::kAppendStep:
       return Decode(proto.append_step());
     case v1::Operation::kFillBlocks:
-      return Decode(proto.fill_blocks());
+      return AnyOf(Decode(proto.fill_blocks()));
     case v1::Operation::kDescribeBlocks:
-      return Decode(proto.describe_blocks());
+      return AnyOf(Decode(proto.describe_blocks()));
     case v1::Operation::OPERATION_NOT_SET:
       break;
   }

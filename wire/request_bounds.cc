@@ -37,7 +37,7 @@ const BoundedList& List(size_t index) {
 
 class Walk {
  public:
-  Walk(CodedInputStream* in, size_t max_parts) : in_(in), max_parts_(max_parts) {}
+  explicit Walk(CodedInputStream* in) : in_(in) {}
 
   // False at the first damage or excess. The excess is in status().
   bool Message(const Descriptor& type) {
@@ -68,8 +68,8 @@ class Walk {
           return Refuse(list.reason, list.most, list.what);
         }
       }
-      if (++parts_ > max_parts_) {
-        return Refuse(Reason::kInvalidArgument, max_parts_, "parts");
+      if (++parts_ > kMaxRequestParts) {
+        return Refuse(Reason::kInvalidArgument, kMaxRequestParts, "parts");
       }
       const bool goes_on = field->type() == FieldDescriptor::TYPE_MESSAGE
                                ? Submessage(*field, depth, counts)
@@ -128,16 +128,13 @@ class Walk {
   }
 
   CodedInputStream* const in_;
-  const size_t max_parts_;
   size_t parts_ = 0;
   size_t unknown_ = 0;
   absl::Status status_;
 };
 
-bool HasBatch(const Descriptor& type) { return type.FindFieldByName("batch") != nullptr; }
-
 absl::Status Check(const Descriptor& type, CodedInputStream* in) {
-  Walk walk(in, HasBatch(type) ? kMaxRequestParts : kMaxPromptParts);
+  Walk walk(in);
   walk.Message(type);
   return walk.status();
 }

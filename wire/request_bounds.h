@@ -13,12 +13,9 @@
 
 namespace pagoda {
 
-// The messages, texts and byte strings inside of one request. A batch can name 1,048,576 blocks,
-// each in a message of its own.
-inline constexpr size_t kMaxRequestParts = (size_t{1} << 20) + (size_t{1} << 17);
-
-// The same for requests without a batch. A prompt of 4 million tokens has so many keys.
-inline constexpr size_t kMaxPromptParts = size_t{1} << 18;
+// The messages, texts and byte strings inside of one request. A prompt of 4 million tokens has so
+// many keys.
+inline constexpr size_t kMaxRequestParts = size_t{1} << 18;
 
 // Fields that this version does not know. CheckServed refuses each, after the parser has kept it.
 inline constexpr size_t kMaxUnknownFields = size_t{64} << 10;
@@ -28,7 +25,7 @@ inline constexpr size_t kLeastCheckedBytes = size_t{64} << 10;
 
 // Makes no objects, and reads no further than the first excess. Bytes that are not a message of
 // this type pass: the parser refuses them. Errors: BATCH_TOO_LARGE (operations); INVALID_ARGUMENT
-// (retention ranges in one list, or more parts than kMaxRequestParts or kMaxPromptParts);
+// (retention ranges in one list, or more parts than kMaxRequestParts);
 // FIELD_NOT_SERVED (more than kMaxUnknownFields unknown fields, or a group).
 absl::Status CheckRequestBounds(const google::protobuf::Descriptor& type, absl::string_view bytes);
 absl::Status CheckRequestBounds(const google::protobuf::Descriptor& type,

@@ -1,6 +1,7 @@
 // Each result has two functions, Encode and Decode, as in operations.cc.
 #include "wire/results.h"
 
+#include <cstdint>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/time/time.h"
 #include "wire/cache_info.h"
 #include "wire/errors.h"
+#include "wire/rows.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -16,57 +18,46 @@ namespace {
 
 // --- Blocks and tables ---
 
-using HandleProtos = google::protobuf::RepeatedPtrField<v1::BlockHandle>;
+static_assert(sizeof(BlockHandle) == 3 * sizeof(uint32_t), "a handle is a row of the wire");
+
 using TableProtos = google::protobuf::RepeatedPtrField<v1::BlockTable>;
 
-void BlocksToProto(const std::vector<BlockHandle>& blocks, HandleProtos* out) {
-  out->Reserve(static_cast<int>(blocks.size()));
-  for (const BlockHandle& block : blocks) {
-    v1::BlockHandle* handle = out->Add();
-    handle->set_block_id(block.id.value());
-    handle->set_generation(block.generation.value());
-    handle->set_slot_index(block.slot.value());
-  }
-}
-
-std::vector<BlockHandle> BlocksFromProto(const HandleProtos& protos) {
-  std::vector<BlockHandle> blocks;
-  blocks.reserve(protos.size());
-  for (const v1::BlockHandle& proto : protos) {
-    blocks.push_back(
-        {BlockId(proto.block_id()), Generation(proto.generation()), SlotIndex(proto.slot_index())});
-  }
-  return blocks;
-}
+absl::Status NoRows() { return absl::InternalError("the daemon sent blocks that are not rows"); }
 
 void TablesToProto(const std::vector<BlockTable>& tables, TableProtos* out) {
   for (const BlockTable& table : tables) {
     v1::BlockTable* proto = out->Add();
     proto->set_window_size(WindowToProto(table.window));
     proto->set_first_block(table.first_block);
-    BlocksToProto(table.blocks, proto->mutable_blocks());
+    proto->set_blocks(RowsToBytes<BlockHandle>(table.blocks));
   }
 }
 
-std::vector<BlockTable> TablesFromProto(const TableProtos& protos) {
+// The result that `make` returns for these tables. Error: INTERNAL (NoRows).
+template <class Make>
+absl::StatusOr<OperationResult> WithTables(const TableProtos& protos, const Make& make) {
   std::vector<BlockTable> tables;
   tables.reserve(protos.size());
   for (const v1::BlockTable& proto : protos) {
-    tables.push_back({WindowFromProto(proto.window_size()), proto.first_block(),
-                      BlocksFromProto(proto.blocks())});
+    auto blocks = RowsFromBytes<BlockHandle>(proto.blocks());
+    if (!blocks.has_value()) return NoRows();
+    tables.push_back(
+        {WindowFromProto(proto.window_size()), proto.first_block(), *std::move(blocks)});
   }
-  return tables;
+  return make(std::move(tables));
 }
 
 // --- Raw blocks ---
 
 void Encode(const AllocatedBlocks& result, v1::AllocateBlocksResult* out) {
-  BlocksToProto(result.blocks, out->mutable_blocks());
+  out->set_blocks(RowsToBytes<BlockHandle>(result.blocks));
   out->set_ready_ticket(result.ready.value());
 }
 
-AllocatedBlocks Decode(const v1::AllocateBlocksResult& proto) {
-  return {BlocksFromProto(proto.blocks()), Ticket(proto.ready_ticket())};
+absl::StatusOr<OperationResult> Decode(const v1::AllocateBlocksResult& proto) {
+  auto blocks = RowsFromBytes<BlockHandle>(proto.blocks());
+  if (!blocks.has_value()) return NoRows();
+  return AllocatedBlocks{*std::move(blocks), Ticket(proto.ready_ticket())};
 }
 
 void Encode(const FreedBlocks&, v1::FreeBlocksResult*) {}
@@ -108,12 +99,14 @@ void Encode(const AddedSequence& result, v1::AddSequenceResult* out) {
   out->set_ready_ticket(result.ready.value());
 }
 
-AddedSequence Decode(const v1::AddSequenceResult& proto) {
-  return {.matched_tokens = proto.matched_tokens(),
-          .matched_secondary_tokens = proto.matched_secondary_tokens(),
-          .matched_below_tokens = proto.matched_below_tokens(),
-          .tables = TablesFromProto(proto.tables()),
-          .ready = Ticket(proto.ready_ticket())};
+absl::StatusOr<OperationResult> Decode(const v1::AddSequenceResult& proto) {
+  return WithTables(proto.tables(), [&](std::vector<BlockTable> tables) {
+    return AddedSequence{.matched_tokens = proto.matched_tokens(),
+                         .matched_secondary_tokens = proto.matched_secondary_tokens(),
+                         .matched_below_tokens = proto.matched_below_tokens(),
+                         .tables = std::move(tables),
+                         .ready = Ticket(proto.ready_ticket())};
+  });
 }
 
 void Encode(const ReservedTokens& result, v1::ReserveTokensResult* out) {
@@ -121,8 +114,10 @@ void Encode(const ReservedTokens& result, v1::ReserveTokensResult* out) {
   out->set_ready_ticket(result.ready.value());
 }
 
-ReservedTokens Decode(const v1::ReserveTokensResult& proto) {
-  return {TablesFromProto(proto.added()), Ticket(proto.ready_ticket())};
+absl::StatusOr<OperationResult> Decode(const v1::ReserveTokensResult& proto) {
+  return WithTables(proto.added(), [&](std::vector<BlockTable> tables) {
+    return ReservedTokens{std::move(tables), Ticket(proto.ready_ticket())};
+  });
 }
 
 void Encode(const CommittedTokens& result, v1::CommitTokensResult* out) {
@@ -137,26 +132,29 @@ void Encode(const AppendedTokens& result, v1::AppendTokensResult* out) {
   out->set_ready_ticket(result.ready.value());
 }
 
-AppendedTokens Decode(const v1::AppendTokensResult& proto) {
-  return {TablesFromProto(proto.added()), proto.token_count(), Ticket(proto.ready_ticket())};
+absl::StatusOr<OperationResult> Decode(const v1::AppendTokensResult& proto) {
+  return WithTables(proto.added(), [&](std::vector<BlockTable> tables) {
+    return AppendedTokens{std::move(tables), proto.token_count(), Ticket(proto.ready_ticket())};
+  });
 }
 
+// A row of AppendStepResult.grown.
+struct GrowthRow {
+  uint32_t index;
+  uint32_t first_block;
+  uint32_t blocks;
+};
+
 void Encode(const AppendedStep& result, v1::AppendStepResult* out) {
+  std::vector<GrowthRow> grown;
+  grown.reserve(result.grown.size());
+  out->mutable_ready_tickets()->Reserve(static_cast<int>(result.grown.size()));
   for (const AppendedStep::Growth& growth : result.grown) {
-    out->add_grown(growth.index);
-    out->add_first_blocks(growth.first_block);
-    out->add_block_counts(growth.blocks);
+    grown.push_back({growth.index, growth.first_block, growth.blocks});
     out->add_ready_tickets(growth.ready.value());
   }
-  const auto count = static_cast<int>(result.blocks.size());
-  out->mutable_block_ids()->Reserve(count);
-  out->mutable_generations()->Reserve(count);
-  out->mutable_slot_indices()->Reserve(count);
-  for (const BlockHandle& block : result.blocks) {
-    out->add_block_ids(block.id.value());
-    out->add_generations(block.generation.value());
-    out->add_slot_indices(block.slot.value());
-  }
+  out->set_grown(RowsToBytes<GrowthRow>(grown));
+  out->set_blocks(RowsToBytes<BlockHandle>(result.blocks));
   for (const AppendedStep::Failure& failure : result.failed) {
     v1::FailedAppend* proto = out->add_failed();
     proto->set_index(failure.index);
@@ -165,24 +163,19 @@ void Encode(const AppendedStep& result, v1::AppendStepResult* out) {
 }
 
 absl::StatusOr<OperationResult> Decode(const v1::AppendStepResult& proto) {
-  if (proto.first_blocks_size() != proto.grown_size() ||
-      proto.block_counts_size() != proto.grown_size() ||
-      proto.ready_tickets_size() != proto.grown_size() ||
-      proto.generations_size() != proto.block_ids_size() ||
-      proto.slot_indices_size() != proto.block_ids_size()) {
+  const auto grown = RowsFromBytes<GrowthRow>(proto.grown());
+  auto blocks = RowsFromBytes<BlockHandle>(proto.blocks());
+  if (!grown.has_value() || !blocks.has_value()) return NoRows();
+  if (grown->size() != static_cast<size_t>(proto.ready_tickets_size())) {
     return absl::InternalError("the daemon sent arrays of a step whose lengths do not fit");
   }
   AppendedStep step;
-  step.grown.reserve(proto.grown_size());
-  for (int i = 0; i < proto.grown_size(); ++i) {
-    step.grown.push_back({proto.grown(i), proto.first_blocks(i), proto.block_counts(i),
-                          Ticket(proto.ready_tickets(i))});
+  step.grown.reserve(grown->size());
+  for (const GrowthRow& row : *grown) {
+    const Ticket ready(proto.ready_tickets(static_cast<int>(step.grown.size())));
+    step.grown.push_back({row.index, row.first_block, row.blocks, ready});
   }
-  step.blocks.reserve(proto.block_ids_size());
-  for (int i = 0; i < proto.block_ids_size(); ++i) {
-    step.blocks.push_back({BlockId(proto.block_ids(i)), Generation(proto.generations(i)),
-                           SlotIndex(proto.slot_indices(i))});
-  }
+  step.blocks = *std::move(blocks);
   for (const v1::FailedAppend& failed : proto.failed()) {
     absl::Status error = StatusFromProto(failed.error());
     if (error.ok()) return absl::InternalError("the daemon sent an error with the code OK");
@@ -203,13 +196,15 @@ void Encode(const DescribedSequence& result, v1::DescribeSequenceResult* out) {
   out->set_ready_ticket(result.ready.value());
 }
 
-DescribedSequence Decode(const v1::DescribeSequenceResult& proto) {
-  return {.token_count = proto.token_count(),
-          .computed_tokens = proto.computed_tokens(),
-          .reserved_tokens = proto.reserved_tokens(),
-          .losses = proto.losses(),
-          .tables = TablesFromProto(proto.tables()),
-          .ready = Ticket(proto.ready_ticket())};
+absl::StatusOr<OperationResult> Decode(const v1::DescribeSequenceResult& proto) {
+  return WithTables(proto.tables(), [&](std::vector<BlockTable> tables) {
+    return DescribedSequence{.token_count = proto.token_count(),
+                             .computed_tokens = proto.computed_tokens(),
+                             .reserved_tokens = proto.reserved_tokens(),
+                             .losses = proto.losses(),
+                             .tables = std::move(tables),
+                             .ready = Ticket(proto.ready_ticket())};
+  });
 }
 
 void Encode(const ForkedSequence& result, v1::ForkSequenceResult* out) {
@@ -220,12 +215,14 @@ void Encode(const ForkedSequence& result, v1::ForkSequenceResult* out) {
   out->set_ready_ticket(result.ready.value());
 }
 
-ForkedSequence Decode(const v1::ForkSequenceResult& proto) {
-  return {.token_count = proto.token_count(),
-          .computed_tokens = proto.computed_tokens(),
-          .losses = proto.losses(),
-          .tables = TablesFromProto(proto.tables()),
-          .ready = Ticket(proto.ready_ticket())};
+absl::StatusOr<OperationResult> Decode(const v1::ForkSequenceResult& proto) {
+  return WithTables(proto.tables(), [&](std::vector<BlockTable> tables) {
+    return ForkedSequence{.token_count = proto.token_count(),
+                          .computed_tokens = proto.computed_tokens(),
+                          .losses = proto.losses(),
+                          .tables = std::move(tables),
+                          .ready = Ticket(proto.ready_ticket())};
+  });
 }
 
 void Encode(const TruncatedSequence& result, v1::TruncateSequenceResult* out) {
@@ -235,27 +232,32 @@ void Encode(const TruncatedSequence& result, v1::TruncateSequenceResult* out) {
   out->set_ready_ticket(result.ready.value());
 }
 
-TruncatedSequence Decode(const v1::TruncateSequenceResult& proto) {
-  return {.token_count = proto.token_count(),
-          .computed_tokens = proto.computed_tokens(),
-          .tables = TablesFromProto(proto.tables()),
-          .ready = Ticket(proto.ready_ticket())};
+absl::StatusOr<OperationResult> Decode(const v1::TruncateSequenceResult& proto) {
+  return WithTables(proto.tables(), [&](std::vector<BlockTable> tables) {
+    return TruncatedSequence{.token_count = proto.token_count(),
+                             .computed_tokens = proto.computed_tokens(),
+                             .tables = std::move(tables),
+                             .ready = Ticket(proto.ready_ticket())};
+  });
 }
 
 // --- Prefixes ---
 
 void Encode(const MatchedPrefix& result, v1::MatchPrefixResult* out) {
   out->set_matched_tokens(result.matched_tokens);
-  BlocksToProto(result.blocks, out->mutable_blocks());
+  out->set_blocks(RowsToBytes<BlockHandle>(result.blocks));
   out->set_cached_tokens(result.cached_tokens);
   out->mutable_tokens_by_tier()->Add(result.tokens_by_tier.begin(), result.tokens_by_tier.end());
 }
 
-MatchedPrefix Decode(const v1::MatchPrefixResult& proto) {
-  return {.matched_tokens = proto.matched_tokens(),
-          .blocks = BlocksFromProto(proto.blocks()),
-          .cached_tokens = proto.cached_tokens(),
-          .tokens_by_tier = {proto.tokens_by_tier().begin(), proto.tokens_by_tier().end()}};
+absl::StatusOr<OperationResult> Decode(const v1::MatchPrefixResult& proto) {
+  auto blocks = RowsFromBytes<BlockHandle>(proto.blocks());
+  if (!blocks.has_value()) return NoRows();
+  return MatchedPrefix{
+      .matched_tokens = proto.matched_tokens(),
+      .blocks = *std::move(blocks),
+      .cached_tokens = proto.cached_tokens(),
+      .tokens_by_tier = {proto.tokens_by_tier().begin(), proto.tokens_by_tier().end()}};
 }
 
 void Encode(const CapacityAnswer& result, v1::QueryCapacityResult* out) {

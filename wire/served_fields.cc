@@ -1,6 +1,5 @@
 #include "wire/served_fields.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -118,9 +117,7 @@ bool IsPlainlyServed(const v1::Operation& operation) {
     case v1::Operation::kAllocateBlocks:
       return KnowsAll(operation.allocate_blocks());
     case v1::Operation::kFreeBlocks:
-      return KnowsAll(operation.free_blocks()) &&
-             std::all_of(operation.free_blocks().blocks().begin(),
-                         operation.free_blocks().blocks().end(), KnowsAll<v1::BlockRef>);
+      return KnowsAll(operation.free_blocks());
     case v1::Operation::kReserveTokens:
       return KnowsAll(operation.reserve_tokens());
     case v1::Operation::kCommitTokens:

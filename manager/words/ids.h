@@ -32,6 +32,10 @@ class SessionToken {
   friend constexpr bool operator==(SessionToken a, SessionToken b) {
     return ((a.low_ ^ b.low_) | (a.high_ ^ b.high_)) == 0;
   }
+  template <class H>
+  friend H AbslHashValue(H h, SessionToken token) {
+    return H::combine(std::move(h), token.low_, token.high_);
+  }
 
  private:
   uint64_t low_ = 0;
@@ -52,6 +56,11 @@ struct SequenceKey {
 struct SessionRef {
   SessionId id;
   SessionToken token;
+  friend bool operator==(const SessionRef&, const SessionRef&) = default;
+  template <class H>
+  friend H AbslHashValue(H h, const SessionRef& session) {
+    return H::combine(std::move(h), session.id, session.token);
+  }
 };
 
 }  // namespace pagoda

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -15,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "manager/words/ids.h"
-#include "pagoda/v1/cache.pb.h"
+#include "wire/batch_bytes.h"
 
 namespace pagoda::server {
 
@@ -34,20 +33,21 @@ class AnswerMemory {
 
   enum class Begun {
     kRun,       // New: the caller runs it, and then calls End.
-    kAnswered,  // `out` holds its answer.
-    kWaits,     // The first one still runs. `when_answered` is called once, after `out` is set.
+    kAnswered,  // `answer` is its answer.
+    kWaits,     // The first one still runs. `when_answered` is called once.
   };
-  // Call this when a batch begins. REQUIRES: `out` stays valid until `when_answered` was called;
-  // `fingerprint` identifies the batch's contents. Errors: INVALID_ARGUMENT (another batch had this
-  // retry_id).
+  // Called once, with the answer of the first run, or with the error for which it was refused.
+  using WhenAnswered = std::function<void(const absl::StatusOr<BatchAnswer>&)>;
+  // Call this when a batch begins. Nothing here checks the session: a wrong token finds no answer
+  // of the session's, because only batches with the same token share answers. `fingerprint`: see
+  // BatchFingerprint. Errors: INVALID_ARGUMENT (another batch had this retry_id).
   absl::StatusOr<Begun> Begin(SessionRef session, uint64_t retry_id, uint64_t fingerprint,
-                              v1::BatchResult* out,
-                              std::function<void(const absl::Status&)> when_answered)
+                              BatchAnswer* answer, WhenAnswered when_answered)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Call this when a batch with kRun has ended. A batch that failed as a whole had no effect. Its
   // answer is not kept: sent again, it runs.
-  void End(SessionRef session, uint64_t retry_id, const absl::Status& status,
-           const v1::BatchResult& answer) ABSL_LOCKS_EXCLUDED(mutex_);
+  void End(SessionRef session, uint64_t retry_id, const absl::StatusOr<BatchAnswer>& outcome)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Forgets the answers of the sessions for which `lives` is false. Running batches are kept.
   void Sweep(const std::function<bool(SessionRef)>& lives) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -56,18 +56,12 @@ class AnswerMemory {
   size_t bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  struct Waiter {
-    v1::BatchResult* out;
-    std::function<void(const absl::Status&)> when_answered;
-  };
   struct Entry {
     uint64_t fingerprint = 0;
-    bool answered = false;
-    std::string answer;           // Serialised.
-    std::vector<Waiter> waiters;  // Until the answer is there.
+    BatchAnswer answer;                 // Null while the batch runs.
+    std::vector<WhenAnswered> waiters;  // Until the answer is there.
   };
   struct Answers {
-    SessionRef session;
     absl::flat_hash_map<uint64_t, Entry> by_id;
     std::deque<uint64_t> order;  // The answered batches, oldest first.
     size_t bytes = 0;
@@ -79,7 +73,7 @@ class AnswerMemory {
 
   const size_t most_bytes_;
   mutable absl::Mutex mutex_;
-  absl::flat_hash_map<SessionId, Answers> sessions_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<SessionRef, Answers> sessions_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,15 +1,14 @@
 #include "server/batch/batch_run.h"
 
 #include <algorithm>
-#include <deque>
+#include <string>
+#include <utility>
 #include <variant>
 
-#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "base/error.h"
-#include "google/protobuf/repeated_field.h"
 #include "wire/errors.h"
 #include "wire/operations.h"
 #include "wire/results.h"
@@ -23,92 +22,50 @@ absl::StatusOr<Operation> Decode(const v1::Operation& proto) {
   return OperationFromProto(proto);
 }
 
-// Prompts from this length on are hashed as they lie in memory: serialized again, 7,000 tokens
-// would take 12 to 30 us.
-constexpr int kLongPrompt = 256;
-
-using Prompt = google::protobuf::RepeatedField<uint32_t>;
-
-// The long prompt of an operation that opens a sequence or asks about a prompt; nullptr if it has
-// none.
-Prompt* LongPromptOf(v1::Operation& operation) {
-  Prompt* prompt = nullptr;
-  switch (operation.operation_case()) {
-    case v1::Operation::kAddSequence:
-      prompt = operation.mutable_add_sequence()->mutable_tokens();
-      break;
-    case v1::Operation::kMatchPrefix:
-      prompt = operation.mutable_match_prefix()->mutable_tokens();
-      break;
-    case v1::Operation::kQueryCapacity:
-      prompt = operation.mutable_query_capacity()->mutable_tokens();
-      break;
-    default:
-      break;
-  }
-  return prompt != nullptr && prompt->size() >= kLongPrompt ? prompt : nullptr;
-}
-
-// Takes a prompt out of its operation, without a copy, and puts it back at the end.
-class PromptAside {
- public:
-  explicit PromptAside(Prompt* prompt) : prompt_(prompt), aside_(prompt->GetArena()) {
-    prompt_->UnsafeArenaSwap(&aside_);  // Both are in the same arena.
-  }
-  ~PromptAside() { prompt_->UnsafeArenaSwap(&aside_); }
-  PromptAside(const PromptAside&) = delete;
-  PromptAside& operator=(const PromptAside&) = delete;
-
- private:
-  Prompt* const prompt_;
-  Prompt aside_;
-};
-
-// Tells a batch from others under the same retry_id. It does not depend on how the bytes of the
-// batch were made. A long prompt counts with the place of its operation.
-uint64_t FingerprintOf(v1::Batch& batch) {
-  uint64_t prompts = 0;
-  std::deque<PromptAside> aside;
-  for (int i = 0; i < batch.operations_size(); ++i) {
-    Prompt* const prompt = LongPromptOf(*batch.mutable_operations(i));
-    if (prompt == nullptr) continue;
-    prompts = absl::HashOf(prompts, i, absl::MakeConstSpan(*prompt));
-    aside.emplace_back(prompt);
-  }
-  return absl::HashOf(prompts, batch.SerializeAsString());
+absl::StatusOr<BatchAnswer> Serialize(const v1::BatchResult& result) {
+  auto bytes = std::make_shared<std::string>();
+  if (result.SerializeToString(bytes.get())) return bytes;
+  return absl::InternalError("the answer cannot be sent: it has more than 2 GiB");
 }
 
 }  // namespace
 
-void BatchRun::Start(v1::Batch& batch) {
+void BatchRun::Start(const v1::Batch& batch, uint64_t fingerprint) {
   if (batch.retry_id() != 0) {
-    const absl::StatusOr<bool> ran_before = RanBefore(batch);
-    if (!ran_before.ok()) return Finish(ran_before.status());
-    if (*ran_before) return;
+    if (RanBefore(batch.retry_id(), fingerprint)) return;
     retry_id_ = batch.retry_id();
   }
   if (const absl::Status status = Read(batch); !status.ok()) return Finish(status);
   Advance();
 }
 
-absl::StatusOr<bool> BatchRun::RanBefore(v1::Batch& batch) {
-  // Only a caller with the session's token can get the session's answers.
-  if (absl::Status status = context_.manager->CheckSession(session_); !status.ok()) return status;
-  const absl::StatusOr<AnswerMemory::Begun> begun = context_.answers->Begin(
-      session_, batch.retry_id(), FingerprintOf(batch), out_,
-      [run = shared_from_this()](const absl::Status& status) { run->Finish(status); });
-  if (!begun.ok()) return begun.status();
-  if (*begun == AnswerMemory::Begun::kAnswered) Finish(absl::OkStatus());
-  return *begun != AnswerMemory::Begun::kRun;
+bool BatchRun::RanBefore(uint64_t retry_id, uint64_t fingerprint) {
+  BatchAnswer answer;
+  const absl::StatusOr<AnswerMemory::Begun> begun =
+      context_.answers->Begin(session_, retry_id, fingerprint, &answer,
+                              [run = shared_from_this()](const absl::StatusOr<BatchAnswer>& first) {
+                                run->Answer(first);
+                              });
+  if (!begun.ok()) {
+    Answer(begun.status());
+  } else if (*begun == AnswerMemory::Begun::kAnswered) {
+    // The session can have ended since.
+    const absl::Status session = context_.manager->CheckSession(session_);
+    session.ok() ? Answer(std::move(answer)) : Answer(session);
+  }
+  return !begun.ok() || *begun != AnswerMemory::Begun::kRun;
 }
 
 void BatchRun::Finish(const absl::Status& status) {
-  if (retry_id_ != 0) {
-    context_.answers->End(session_, std::exchange(retry_id_, 0), status, *out_);
-  }
+  const absl::StatusOr<BatchAnswer> outcome = status.ok() ? Serialize(*out_) : status;
+  if (retry_id_ != 0) context_.answers->End(session_, std::exchange(retry_id_, 0), outcome);
+  Answer(outcome);
+}
+
+void BatchRun::Answer(const absl::StatusOr<BatchAnswer>& outcome) {
   if (context_.metrics != nullptr) context_.metrics->RecordBatch(absl::Now() - begun_);
   const Done done = std::exchange(done_, nullptr);
-  done(status);
+  done(outcome);
 }
 
 absl::Status BatchRun::Read(const v1::Batch& batch) {

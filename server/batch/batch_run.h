@@ -4,6 +4,7 @@
 #define PAGODA_SERVER_BATCH_BATCH_RUN_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -27,6 +29,7 @@
 #include "server/calls/rpc_metrics.h"
 #include "server/calls/stream_set.h"
 #include "server/supervision/serving_state.h"
+#include "wire/batch_bytes.h"
 
 namespace pagoda::server {
 
@@ -113,16 +116,17 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   // BATCH_TOO_LARGE, STEP_BACKWARDS; then no operation has run. If such an error occurs after a
   // wait, each remaining operation gets it, and the batch as a whole is OK: operations that ran
   // keep their results.
-  using Done = std::function<void(const absl::Status&)>;
+  using Done = std::function<void(const absl::StatusOr<BatchAnswer>&)>;
 
-  // `out` is written from Start until `done` is called. REQUIRES: a shared_ptr owns this object.
+  // The results are built in `out`, which is used from Start until `done` is called. REQUIRES: a
+  // shared_ptr owns this object.
   BatchRun(const Context& context, SessionRef session, v1::BatchResult* out, Done done)
       : context_(context), session_(session), out_(out), done_(std::move(done)) {}
 
   // Begins to run. Call it once, when the tenant's queue gives the turn. `done` can be called
-  // before this returns. `batch` is not used after this returns or `done` is called, and stays as
-  // it is.
-  void Start(v1::Batch& batch);
+  // before this returns. `batch` is not used after this returns or `done` is called.
+  // `fingerprint`: its BatchFingerprint, if it has a retry_id.
+  void Start(const v1::Batch& batch, uint64_t fingerprint);
 
   // Ends the current wait, if any, and every later one. Their operations fail with `error`.
   void EndWaits(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -131,12 +135,14 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
  private:
   // Whether the batch already ran under its retry_id. If so, it gets that run's answer, now or
   // later.
-  absl::StatusOr<bool> RanBefore(v1::Batch& batch);
+  bool RanBefore(uint64_t retry_id, uint64_t fingerprint);
   // Decodes the operations, and answers those that cannot run.
   absl::Status Read(const v1::Batch& batch);
   // Runs the remaining operations, up to the next wait or to the end.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Serializes the results, remembers them for a retry, and answers with them; or with the error.
   void Finish(const absl::Status& status);
+  void Answer(const absl::StatusOr<BatchAnswer>& outcome);
   // Copies the results of a part into `out`.
   void Take(const BatchResult& part);
   // Answers every remaining operation with the error.

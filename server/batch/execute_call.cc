@@ -1,6 +1,7 @@
 #include "server/batch/execute_call.h"
 
 #include "server/calls/reactors.h"
+#include "wire/batch_bytes.h"
 #include "wire/errors.h"
 #include "wire/served_fields.h"
 #include "wire/vocabulary.h"
@@ -61,8 +62,10 @@ void ExecuteCall::Run() {
 void ExecuteCall::RunBatch(const CachePtr& cache) {
   const auto batch = std::make_shared<BatchRun>(
       context_.Of(cache->manager, cache), SessionFromProto(request_->session()),
-      answer_->mutable_result(),
-      [self = shared_from_this()](const absl::Status& status) { self->OnBatchDone(status); });
+      google::protobuf::Arena::CreateMessage<v1::BatchResult>(&memory_),
+      [self = shared_from_this()](const absl::StatusOr<BatchAnswer>& outcome) {
+        self->OnBatchDone(outcome);
+      });
   bool cancelled = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -70,7 +73,8 @@ void ExecuteCall::RunBatch(const CachePtr& cache) {
     cancelled = cancelled_;
   }
   if (cancelled) batch->EndWaits(ClientGone());
-  batch->Start(*request_->mutable_batch());
+  const v1::Batch& operations = request_->batch();
+  batch->Start(operations, operations.retry_id() == 0 ? 0 : BatchFingerprint(*request_bytes_));
 }
 
 absl::StatusOr<CachePtr> ExecuteCall::Read() {
@@ -80,7 +84,6 @@ absl::StatusOr<CachePtr> ExecuteCall::Read() {
   }
   if (absl::Status status = context_.state->CheckAcceptsWork(); !status.ok()) return status;
   request_ = google::protobuf::Arena::CreateMessage<v1::ExecuteRequest>(&memory_);
-  answer_ = google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&memory_);
   if (absl::Status status = ParseMessage(*request_bytes_, request_); !status.ok()) return status;
   if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
   const SessionRef session = SessionFromProto(request_->session());
@@ -88,17 +91,17 @@ absl::StatusOr<CachePtr> ExecuteCall::Read() {
   return caches_->OfSession(session.id);
 }
 
-void ExecuteCall::OnBatchDone(const absl::Status& status) {
-  const absl::Status outcome = status.ok() ? SerializeMessage(*answer_, answer_bytes_) : status;
+void ExecuteCall::OnBatchDone(const absl::StatusOr<BatchAnswer>& outcome) {
+  if (outcome.ok()) *answer_bytes_ = ResponseBytes(*outcome, /*batch_id=*/0);
   memory_.Reset();
   Reactor* reactor = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     batch_.reset();
-    outcome_ = outcome;
+    outcome_ = outcome.status();
     reactor = reactor_;
   }
-  if (reactor != nullptr) reactor->End(outcome);
+  if (reactor != nullptr) reactor->End(outcome.status());
 }
 
 std::variant<absl::Status, ExecuteCall::Reactor*> ExecuteCall::OnHandlerDone(

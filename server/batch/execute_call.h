@@ -59,7 +59,7 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
   absl::StatusOr<CachePtr> Read();
   // Called when the batch is answered, or refused as a whole. The caller must not use this object
   // afterwards: the call can be over.
-  void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnBatchDone(const absl::StatusOr<BatchAnswer>& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   // Called when the handler ends. Returns the call's outcome, or a reactor that waits for it.
   std::variant<absl::Status, Reactor*> OnHandlerDone(RpcMetrics::Call& counted,
                                                      UntakenAnswers::Call& untaken)
@@ -78,7 +78,6 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
   // Used by the tenant's turn and by the batch.
   google::protobuf::Arena memory_{MessageArenaOptions()};  // Empty once the batch is answered.
   v1::ExecuteRequest* request_ = nullptr;
-  v1::ExecuteResponse* answer_ = nullptr;
 
   // Synchronises the end of the batch with the end of the handler. The later of them answers the
   // call.

@@ -15,9 +15,9 @@ void SessionBatches::Run(size_t bytes, Parse parse, BatchRun::Done done) {
 
 absl::Status SessionBatches::Read(size_t bytes, Parse parse) {
   request_ = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&memory_);
-  response_ = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&memory_);
+  fingerprint_ = 0;
   if (absl::Status status = context_.CheckSize(bytes); !status.ok()) return status;
-  if (absl::Status status = parse(request_); !status.ok()) return status;
+  if (absl::Status status = parse(request_, &fingerprint_); !status.ok()) return status;
   if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
   absl::StatusOr<CachePtr> cache = FindCache();
   if (cache.ok()) cache_ = *std::move(cache);
@@ -50,9 +50,9 @@ absl::StatusOr<CachePtr> SessionBatches::Attach(SessionRef named) {
 
 void SessionBatches::Start(BatchRun::Done done) {
   const CachePtr cache = std::exchange(cache_, nullptr);
-  response_->set_batch_id(request_->batch_id());
-  const auto batch = std::make_shared<BatchRun>(context_.Of(cache->manager, cache), *session_,
-                                                response_->mutable_result(), std::move(done));
+  const auto batch = std::make_shared<BatchRun>(
+      context_.Of(cache->manager, cache), *session_,
+      google::protobuf::Arena::CreateMessage<v1::BatchResult>(&memory_), std::move(done));
   bool cancelled = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -60,7 +60,7 @@ void SessionBatches::Start(BatchRun::Done done) {
     cancelled = cancelled_;
   }
   if (cancelled) batch->EndWaits(ClientGone());
-  batch->Start(*request_->mutable_batch());
+  batch->Start(request_->batch(), fingerprint_);
 }
 
 void SessionBatches::Clear() {

@@ -38,11 +38,12 @@ class SessionBatches {
   SessionBatches(const BatchRun::Context& context, const CacheDirectory* caches, SessionRef session)
       : context_(context), caches_(caches), session_(session) {}
 
-  // Reads the message into its argument.
-  using Parse = absl::FunctionRef<absl::Status(v1::SessionRequest*)>;
+  // Reads the message into its first argument. If its batch has a retry_id, sets the second one to
+  // the BatchFingerprint.
+  using Parse = absl::FunctionRef<absl::Status(v1::SessionRequest*, uint64_t*)>;
   // Runs the next batch. `bytes`: the size of its message. `done` is called once, on this thread
-  // before Run returns or later on another: OK if response() is the answer, otherwise the batch as
-  // a whole was refused. Clear can be called from then on, and then Run. Call this when the
+  // before Run returns or later on another, with the answer, or with the error for which the batch
+  // as a whole was refused. Clear can be called from then on, and then Run. Call this when the
   // tenant's queue gives the turn.
   // Errors: MESSAGE_TOO_LARGE, INVALID_ARGUMENT and FIELD_NOT_SERVED (the message), UNKNOWN_SESSION
   // and STALE_SESSION; those of BatchRun::Done.
@@ -52,7 +53,7 @@ class SessionBatches {
   void Start(BatchRun::Done done) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of the batch that was read.
   int num_operations() const { return request_->batch().operations_size(); }
-  const v1::SessionResponse& response() const { return *response_; }
+  uint64_t batch_id() const { return request_->batch_id(); }
   // Frees what the answered batch used.
   void Clear() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -74,7 +75,7 @@ class SessionBatches {
   // Holds the current batch.
   google::protobuf::Arena memory_{MessageArenaOptions()};
   v1::SessionRequest* request_ = nullptr;
-  v1::SessionResponse* response_ = nullptr;
+  uint64_t fingerprint_ = 0;  // Of the batch, if it has a retry_id.
   CachePtr cache_;  // Of the batch, from Read until Start.
   std::optional<SessionRef> session_;
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "wire/batch_bytes.h"
 #include "wire/errors.h"
 #include "wire/message_bytes.h"
 
@@ -46,22 +47,26 @@ void SessionStream::OnReadDone(bool ok) {
 
 void SessionStream::Run() {
   const size_t bytes = request_bytes_.Length();
-  const absl::Status read = batches_.Read(bytes, [this](v1::SessionRequest* request) {
+  const auto parse = [this](v1::SessionRequest* request, uint64_t* fingerprint) {
     absl::Status parsed = ParseMessage(request_bytes_, request);
+    if (parsed.ok() && request->batch().retry_id() != 0) {
+      *fingerprint = BatchFingerprint(request_bytes_);
+    }
     request_bytes_.Clear();
     return parsed;
-  });
+  };
+  const absl::Status read = batches_.Read(bytes, parse);
   if (!read.ok()) return OnBatchDone(read);
   context_.RunRead(batches_.num_operations(), bytes, [self = self_] {
-    self->batches_.Start([self](const absl::Status& status) { self->OnBatchDone(status); });
+    self->batches_.Start(
+        [self](const absl::StatusOr<BatchAnswer>& outcome) { self->OnBatchDone(outcome); });
   });
 }
 
-void SessionStream::OnBatchDone(const absl::Status& status) {
-  const absl::Status outcome =
-      status.ok() ? SerializeMessage(batches_.response(), &response_bytes_) : status;
+void SessionStream::OnBatchDone(const absl::StatusOr<BatchAnswer>& outcome) {
+  if (outcome.ok()) response_bytes_ = ResponseBytes(*outcome, batches_.batch_id());
   batches_.Clear();
-  if (!outcome.ok()) return End(outcome);
+  if (!outcome.ok()) return End(outcome.status());
   absl::MutexLock lock(&mutex_);
   step_ = Step::kWriting;
   StartWrite(&response_bytes_);

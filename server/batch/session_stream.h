@@ -66,7 +66,7 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   // Parses the message that was read, and runs its batch now or later. The tenant's queue calls it.
   void Run();
   // Called when the batch is answered or refused as a whole, not always from a gRPC reaction.
-  void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnBatchDone(const absl::StatusOr<BatchAnswer>& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   // Finishes the call. REQUIRES: the call is not finished yet, and the step is not kReading.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Call this when the step is kFinished. This object must not be used afterwards.

@@ -4,13 +4,15 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "wire/batch_bytes.h"
 #include "wire/errors.h"
 #include "wire/request_bounds.h"
-#include "wire/request_bytes.h"
 #include "wire/ring/ring_wake.h"
 
 namespace pagoda::server {
@@ -149,12 +151,15 @@ void RingPair::Run(Place place) {
     return FinishBatch(Damaged("a request's length has changed"));
   }
   bool is_request = true;
-  const absl::Status read = batches_.Read(bytes_.size(), [&](v1::SessionRequest* request) {
+  const auto parse = [&](v1::SessionRequest* request, uint64_t* fingerprint) {
     absl::Status bounds = CheckRequestBounds(*request->GetDescriptor(), bytes_);
     if (!bounds.ok()) return bounds;
-    is_request = ParseSessionRequest(bytes_, request);
-    return is_request ? absl::OkStatus() : Damaged("the message is not a SessionRequest");
-  });
+    is_request = request->ParseFromArray(bytes_.data(), static_cast<int>(bytes_.size()));
+    if (!is_request) return Damaged("the message is not a SessionRequest");
+    if (request->batch().retry_id() != 0) *fingerprint = BatchFingerprint(bytes_);
+    return absl::OkStatus();
+  };
+  const absl::Status read = batches_.Read(bytes_.size(), parse);
   if (!is_request) return FinishBatch(read);
   if (!read.ok()) return OnBatchDone(read);
   const int many = context_.tenant == kDefaultTenant ? kManyOperations : kLongBatch - 1;
@@ -166,13 +171,14 @@ void RingPair::Run(Place place) {
 }
 
 void RingPair::Start() {
-  batches_.Start(
-      [self = shared_from_this()](const absl::Status& status) { self->OnBatchDone(status); });
+  batches_.Start([self = shared_from_this()](const absl::StatusOr<BatchAnswer>& outcome) {
+    self->OnBatchDone(outcome);
+  });
 }
 
-void RingPair::OnBatchDone(const absl::Status& status) {
+void RingPair::OnBatchDone(const absl::StatusOr<BatchAnswer>& outcome) {
   metrics_->RecordRingBatch();  // A client that has the answer finds its batch counted.
-  FinishBatch(status.ok() ? WriteAnswer() : WriteRefusal(status));
+  FinishBatch(outcome.ok() ? WriteAnswer(**outcome) : WriteRefusal(outcome.status()));
 }
 
 void RingPair::FinishBatch(const absl::Status& written) {
@@ -190,13 +196,10 @@ void RingPair::FinishBatch(const absl::Status& written) {
   if (announce) inbox_->Put(RingInbox::News::kBatchDone, shared_from_this());
 }
 
-absl::Status RingPair::WriteAnswer() {
-  const v1::SessionResponse& answer = batches_.response();
-  ring::Writer::Outcome outcome = ring::Writer::Outcome::kTooLarge;
-  if (answer.ByteSizeLong() <= ring::MaxMessageBytes(memory_->bytes())) {
-    answer.SerializeToString(&bytes_);
-    outcome = answers_.Write(ring::Kind::kAnswer, bytes_);
-  }
+absl::Status RingPair::WriteAnswer(const std::string& answer) {
+  const ResponseFrame frame = FrameOf(answer, batches_.batch_id());
+  const std::array<std::string_view, 3> pieces = {frame.head, answer, frame.tail};
+  ring::Writer::Outcome outcome = answers_.Write(ring::Kind::kAnswer, pieces);
   if (outcome == ring::Writer::Outcome::kTooLarge) {
     outcome = answers_.Write(ring::Kind::kAnswerTooLarge, "");
   }
@@ -204,8 +207,8 @@ absl::Status RingPair::WriteAnswer() {
 }
 
 absl::Status RingPair::WriteRefusal(const absl::Status& why) {
-  ToProtoStatus(why).SerializeToString(&bytes_);
-  const ring::Writer::Outcome outcome = answers_.Write(ring::Kind::kRefusal, bytes_);
+  const ring::Writer::Outcome outcome =
+      answers_.Write(ring::Kind::kRefusal, ToProtoStatus(why).SerializeAsString());
   // A reason that long ends the pair, and gRPC tells it.
   return outcome == ring::Writer::Outcome::kTooLarge ? why : Announce(outcome);
 }

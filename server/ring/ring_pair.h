@@ -112,12 +112,12 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
   // the poller's thread.
   void Run(Place place);
   void Start();
-  // `status`: OK, or why the batch as a whole was refused.
-  void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `outcome`: the answer, or why the batch as a whole was refused.
+  void OnBatchDone(const absl::StatusOr<BatchAnswer>& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   // The batch is over. `written`: whether the client has an answer. An error ends the pair.
   void FinishBatch(const absl::Status& written) ABSL_LOCKS_EXCLUDED(mutex_);
   // Put the answer of the batch into the ring.
-  absl::Status WriteAnswer();
+  absl::Status WriteAnswer(const std::string& answer);
   absl::Status WriteRefusal(const absl::Status& why);
   // Wakes the client if the answer is in the ring.
   absl::Status Announce(ring::Writer::Outcome outcome);
@@ -135,7 +135,7 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
   ring::Reader requests_;
   ring::Writer answers_;
   SessionBatches batches_;
-  std::string bytes_;  // Of the request, then of the answer.
+  std::string bytes_;  // Of the request.
 
   mutable absl::Mutex mutex_;
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kIdle;

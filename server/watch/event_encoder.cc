@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "events/client_key.h"
 #include "pagoda/v1/events.pb.h"
 #include "wire/events.h"
@@ -64,6 +65,10 @@ class BackwardWriter {
     std::memcpy(at_, text.data(), text.size());
     Varint(text.size());
     Tag(field, kBytes);
+  }
+  // A packed field of fixed32.
+  void FixedWords(int field, absl::Span<const uint32_t> words) {
+    Text(field, {reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint32_t)});
   }
   // `contents` writes the message's contents. An empty message is left out if `keep_empty` is
   // false.
@@ -140,12 +145,7 @@ struct Writer {
           if (with_count) out.Number(8, block.token_count);
           out.Number(5, block.priority.value());
           out.Number(4, TierToProto(block.tier));
-          out.Message(
-              3,
-              [&] {
-                for (size_t t = token; t > begin && !keyed; --t) out.Varint(event.tokens[t - 1]);
-              },
-              /*keep_empty=*/false);
+          if (!keyed) out.FixedWords(3, absl::MakeConstSpan(event.tokens).subspan(begin, token - begin));
           out.Fixed(2, block.hash.value());
           Id(1, block.id);
         });
@@ -230,7 +230,7 @@ struct Bound {
     return kMaxVarint * (event.blocks.size() + 4 * event.blocks_per_tier.size());
   }
   size_t operator()(const StoredEvent& event) const {
-    return 7 * kMaxVarint * event.blocks.size() + 5 * event.tokens.size() + 10 * kMaxVarint +
+    return 7 * kMaxVarint * event.blocks.size() + 4 * event.tokens.size() + 10 * kMaxVarint +
            event.name_space->cache_salt.size() + event.name_space->tenant.size();
   }
   size_t operator()(const UpdatedEvent&) const { return 16 * kMaxVarint; }

@@ -1,6 +1,11 @@
 #include "tests/bench/noop_service.h"
 
+#include <string>
+#include <vector>
+
 #include "google/protobuf/arena.h"
+#include "pools/types.h"
+#include "wire/rows.h"
 
 namespace pagoda::bench {
 namespace {
@@ -11,21 +16,20 @@ using pagoda::v1::OperationResult;
 using pagoda::v1::SessionRequest;
 using pagoda::v1::SessionResponse;
 
-// The handle has the same number of bytes on the wire as one of a pool in use.
-void FillHandle(uint32_t i, pagoda::v1::BlockHandle* out) {
-  out->set_block_id(100'000 + i);
-  out->set_generation(1'000 + i);
-  out->set_slot_index(100'000 + i);
+// Handles of `count` blocks.
+std::string Handles(uint32_t count) {
+  std::vector<BlockHandle> handles;
+  for (uint32_t i = 0; i < count; ++i) {
+    handles.push_back({BlockId(100'000 + i), Generation(1'000 + i), SlotIndex(100'000 + i)});
+  }
+  return RowsToBytes<BlockHandle>(handles);
 }
 
 void Answer(const Operation& operation, OperationResult* out) {
   switch (operation.operation_case()) {
-    case Operation::kAllocateBlocks: {
-      auto* blocks = out->mutable_allocate_blocks()->mutable_blocks();
-      for (uint32_t i = 0; i < operation.allocate_blocks().count(); ++i)
-        FillHandle(i, blocks->Add());
+    case Operation::kAllocateBlocks:
+      out->mutable_allocate_blocks()->set_blocks(Handles(operation.allocate_blocks().count()));
       break;
-    }
     case Operation::kFreeBlocks:
       out->mutable_free_blocks();
       break;
@@ -37,7 +41,7 @@ void Answer(const Operation& operation, OperationResult* out) {
                               static_cast<uint32_t>(operation.append_tokens().tokens_size()));
       auto* table = result->add_added();
       table->set_first_block(before / kServiceTokensPerBlock);
-      if (before % kServiceTokensPerBlock == 0) FillHandle(0, table->add_blocks());
+      if (before % kServiceTokensPerBlock == 0) table->set_blocks(Handles(1));
       break;
     }
     default:

@@ -7,6 +7,7 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "pools/types.h"
 #include "tests/bench/figure.h"
 
 namespace pagoda::bench {
@@ -86,7 +87,7 @@ SessionLoad::SessionLoad(const std::string& endpoint, Target target, Retry retry
   response_.mutable_result()->clear_results();
   for (const pagoda::v1::OperationResult& result : first.results()) {
     batch->add_operations()->mutable_allocate_blocks()->set_count(1);
-    batch->add_operations()->mutable_free_blocks()->add_blocks();
+    batch->add_operations()->mutable_free_blocks();
     *response_.mutable_result()->add_results() = result;
     response_.mutable_result()->add_results();
   }
@@ -105,12 +106,9 @@ double SessionLoad::Rate(double seconds) {
 void SessionLoad::Call() {
   Batch* batch = request_.mutable_batch();
   for (int i = 0; i < kOperations; i += 2) {
-    const pagoda::v1::BlockHandle& block =
-        response_.result().results(i).allocate_blocks().blocks(0);
-    pagoda::v1::BlockRef* freed =
-        batch->mutable_operations(i + 1)->mutable_free_blocks()->mutable_blocks(0);
-    freed->set_block_id(block.block_id());
-    freed->set_generation(block.generation());
+    const std::string& handle = response_.result().results(i).allocate_blocks().blocks();
+    batch->mutable_operations(i + 1)->mutable_free_blocks()->set_blocks(
+        handle.data(), sizeof(BlockRef));  // A handle begins with the reference.
   }
   request_.set_batch_id(request_.batch_id() + 1);
   if (retry_ == Retry::kOn) batch->set_retry_id(request_.batch_id());

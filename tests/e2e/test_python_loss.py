@@ -163,7 +163,7 @@ def test_a_batch_whose_answer_is_too_large_to_be_remembered_is_sent_once(start_d
     with LosingDaemon(f"unix:{daemon.unix_socket}") as losing, pagoda.connect(losing.address) as client:
         losing.swallowed = 1
         with pytest.raises(pagoda.Unavailable):
-            client.allocate_blocks(8000)
+            client.allocate_blocks(12_000)
         assert losing.received == 1
         with client.sequence(range(6000)) as sequence:
             losing.received, losing.swallowed = 0, 1

@@ -11,9 +11,10 @@
 #include "manager/accounts/tenants.h"
 #include "manager/policy/eviction_policy.h"
 #include "tests/manager/fixtures/host_tiers.h"
-#include "wire/events.h"
+#include "wire/event_bytes.h"
 #include "wire/operations.h"
 #include "wire/results.h"
+#include "wire/rows.h"
 #include "wire/served_fields.h"
 
 namespace pagoda::fuzz {
@@ -239,11 +240,10 @@ void CoreWorld::RunOperation(Client& client, const v1::Operation& proto, v1::Ope
 void CoreWorld::Learn(Client& client, const v1::Operation& operation,
                       const v1::OperationResult& result) {
   if (operation.has_allocate_blocks()) {
-    for (const v1::BlockHandle& block : result.allocate_blocks().blocks()) {
-      v1::BlockRef ref;
-      ref.set_block_id(block.block_id());
-      ref.set_generation(block.generation());
-      client.raw_blocks.emplace_back(operation.allocate_blocks().window_size(), ref);
+    const auto handles = RowsFromBytes<BlockHandle>(result.allocate_blocks().blocks());
+    PAGODA_CHECK(handles.has_value(), "an answer has whole rows");
+    for (const BlockHandle& block : *handles) {
+      client.raw_blocks.emplace_back(operation.allocate_blocks().window_size(), block.ref());
     }
   } else if (operation.has_fork_sequence()) {
     client.losses[operation.fork_sequence().new_sequence_id()] = result.fork_sequence().losses();
@@ -279,9 +279,12 @@ void CoreWorld::Follow() {
   for (const Event& event : core_->TakeEvents()) {
     const absl::Status status = shadow_.Apply(event);
     PAGODA_CHECK(status.ok(), std::string(status.message()).c_str());
-    v1::Event proto;
-    EventToProto(event, &proto);
-    PAGODA_CHECK(proto.revision() == event.revision.value(), "an event keeps its revision");
+    std::string bytes;
+    AppendEncoded(event, &bytes);
+    v1::WatchResponse message;
+    PAGODA_CHECK(message.ParseFromString(bytes) && message.events_size() == 1 &&
+                     message.events(0).revision() == event.revision.value(),
+                 "an event keeps its revision");
   }
   core_->CheckInvariants();
   for (const CacheInfo::Window& window : core_->info().windows) {

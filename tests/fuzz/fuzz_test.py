@@ -25,7 +25,7 @@ GRACE_SECONDS = 60
 FAULT_SECONDS = 60
 MEMORY_MIB = 1024  # The most memory of a target with its sanitizer. The largest allocation is 256 MiB.
 MAX_BYTES = {
-    "operations": 1024, "config": 2048, "http": 2048, "open_cache": 1024, "state": 4096, "safetensors": 1024, "gguf": 4096, "model_config": 4096, "adapter": 4096, "text": 2048, "jinja": 2048, "gguf_text": 2048, "resp": 1024, "answer": 1024, "ring": 1024, "trace": 1024,
+    "operations": 1024, "config": 2048, "http": 2048, "open_cache": 1024, "state": 4096, "safetensors": 1024, "gguf": 4096, "model_config": 4096, "adapter": 4096, "text": 2048, "jinja": 2048, "gguf_text": 2048, "resp": 1024, "ring": 1024, "trace": 1024,
 }
 # Abseil, protobuf and yaml-cpp are Debian's, without a sanitizer. If one of their containers grows
 # in their code, our code reports a false overflow.

@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "manager/tree/sequence.h"
+#include "wire/rows.h"
 
 namespace pagoda::fuzz {
 namespace {
@@ -275,45 +276,57 @@ class Decoder {
 
   // Mostly a raw block of the session, whose window the request then names.
   template <class Request>
-  void RawBlock(Request* out, v1::BlockRef* block) {
+  BlockRef RawBlock(Request* out) {
     if (client_.raw_blocks.empty() || in_.OneIn(8)) {
-      block->set_block_id(Number(in_, 16));
-      block->set_generation(in_.Below(4));
-    } else {
-      const auto& [window, known] = client_.raw_blocks[in_.Byte() % client_.raw_blocks.size()];
-      *block = known;
-      out->set_window_size(window);
+      const BlockId id{Number(in_, 16)};
+      return {id, Generation{in_.Below(4)}};
     }
+    const auto& [window, known] = client_.raw_blocks[in_.Byte() % client_.raw_blocks.size()];
+    out->set_window_size(window);
+    return known;
+  }
+
+  template <class Request>
+  std::vector<BlockRef> RawBlocks(Request* out) {
+    std::vector<BlockRef> blocks(in_.Below(4));
+    for (BlockRef& block : blocks) block = RawBlock(out);
+    return blocks;
+  }
+
+  // Sometimes the bytes of the rows end within a row.
+  template <class Row>
+  std::string Rows(const std::vector<Row>& rows) {
+    std::string bytes = RowsToBytes<Row>(rows);
+    if (!bytes.empty() && in_.OneIn(16)) bytes.resize(in_.Below(static_cast<uint32_t>(bytes.size())));
+    return bytes;
   }
 
   void FreeBlocks(v1::FreeBlocksRequest* out) {
     out->set_window_size(DrawWindow());
-    for (uint32_t i = in_.Below(4); i > 0; --i) RawBlock(out, out->add_blocks());
+    out->set_blocks(Rows(RawBlocks(out)));
   }
 
   void Fill(v1::FillBlocksRequest* out) {
     out->set_window_size(DrawWindow());
-    for (uint32_t i = in_.Below(4); i > 0; --i) {
-      v1::BlockFill* fill = out->add_blocks();
-      RawBlock(out, fill->mutable_block());
-      fill->set_filled_tokens(Number(in_, 6));
-      fill->set_finalize(in_.OneIn(4));
+    std::vector<std::array<uint32_t, 4>> rows(in_.Below(4));
+    for (auto& row : rows) {
+      const BlockRef block = RawBlock(out);
+      row = {block.id.value(), block.generation.value(), Number(in_, 6), in_.OneIn(4) ? 1u : 0u};
+      if (in_.OneIn(16)) row[3] = Number(in_, 3);
     }
+    out->set_blocks(Rows(rows));
   }
 
   // Raw blocks, and blocks of a sequence.
   void Describe(v1::DescribeBlocksRequest* out) {
     out->set_window_size(DrawWindow());
-    for (uint32_t i = in_.Below(4); i > 0; --i) RawBlock(out, out->add_blocks());
+    std::vector<BlockRef> blocks = RawBlocks(out);
     const auto sequence = core_.FindSequence(client_.session.id, SequenceId{DrawSequence(in_)});
-    if (!sequence.ok()) return;
-    for (size_t w = 0; w < (*sequence)->windows.size(); ++w) {
+    for (size_t w = 0; sequence.ok() && w < (*sequence)->windows.size(); ++w) {
       if (core_.info().windows[w].window.value() != out->window_size()) continue;
-      for (const BlockHandle& block : (*sequence)->windows[w].table) {
-        out->add_blocks()->set_block_id(block.id.value());
-        out->mutable_blocks(out->blocks_size() - 1)->set_generation(block.generation.value());
-      }
+      for (const BlockHandle& block : (*sequence)->windows[w].table) blocks.push_back(block.ref());
     }
+    out->set_blocks(Rows(blocks));
   }
 
   template <class Request>

@@ -18,7 +18,7 @@ struct Client {
   SessionRef session;
   uint64_t step = 0;
   uint64_t completed_step = 0;
-  std::vector<std::pair<uint32_t, v1::BlockRef>> raw_blocks;  // With their windows, as on the wire.
+  std::vector<std::pair<uint32_t, BlockRef>> raw_blocks;  // With their windows, as on the wire.
   std::vector<uint64_t> pins;
   std::map<uint64_t, uint32_t> losses;  // By sequence.
 };

@@ -9,6 +9,7 @@
 #include "manager/shared_manager.h"
 #include "server/daemon.h"
 #include "server/directory/cache_directory.h"
+#include "wire/rows.h"
 
 namespace pagoda::server {
 namespace {
@@ -79,15 +80,18 @@ v1::Operation AllocateOp(uint32_t count) {
   return operation;
 }
 
-v1::Operation FreeOp(const std::vector<v1::BlockHandle>& blocks) {
+v1::Operation FreeOp(const std::vector<BlockHandle>& blocks) {
   v1::Operation operation;
-  for (const v1::BlockHandle& block : blocks) {
-    v1::BlockRef* ref = operation.mutable_free_blocks()->add_blocks();
-    ref->set_block_id(block.block_id());
-    ref->set_generation(block.generation());
-  }
-  operation.mutable_free_blocks();
+  std::vector<BlockRef> refs;
+  for (const BlockHandle& block : blocks) refs.push_back(block.ref());
+  operation.mutable_free_blocks()->set_blocks(RowsToBytes<BlockRef>(refs));
   return operation;
+}
+
+std::vector<BlockHandle> HandlesOf(const std::string& rows) {
+  const auto handles = RowsFromBytes<BlockHandle>(rows);
+  EXPECT_TRUE(handles.has_value());
+  return handles.value_or(std::vector<BlockHandle>());
 }
 
 v1::Operation AddOp(uint64_t sequence, const std::vector<uint32_t>& tokens) {
@@ -173,10 +177,10 @@ std::string DaemonTest::ReasonFor(const v1::SessionRef& session, const v1::Opera
   return result.has_error() ? InfoOf(result.error()).reason() : "";
 }
 
-std::vector<v1::BlockHandle> DaemonTest::Allocate(const v1::SessionRef& session, uint32_t count) {
+std::vector<BlockHandle> DaemonTest::Allocate(const v1::SessionRef& session, uint32_t count) {
   const v1::OperationResult result = Run(session, AllocateOp(count));
   EXPECT_FALSE(result.has_error()) << result.error().message();
-  return {result.allocate_blocks().blocks().begin(), result.allocate_blocks().blocks().end()};
+  return HandlesOf(result.allocate_blocks().blocks());
 }
 
 void DaemonTest::CacheTokens(const v1::SessionRef& session, const std::vector<uint32_t>& tokens) {

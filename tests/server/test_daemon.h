@@ -13,6 +13,7 @@
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
+#include "pools/types.h"
 #include "server/config/config.h"
 
 namespace pagoda::server {
@@ -34,7 +35,9 @@ google::rpc::ErrorInfo InfoOf(const grpc::Status& status);
 
 // The operations that tests use, as messages.
 v1::Operation AllocateOp(uint32_t count);
-v1::Operation FreeOp(const std::vector<v1::BlockHandle>& blocks);
+v1::Operation FreeOp(const std::vector<BlockHandle>& blocks);
+// The handles in a field of a result.
+std::vector<BlockHandle> HandlesOf(const std::string& rows);
 v1::Operation AddOp(uint64_t sequence, const std::vector<uint32_t>& tokens);
 v1::Operation CommitOp(uint64_t sequence, uint32_t computed_tokens);
 v1::Operation FreeSequenceOp(uint64_t sequence);
@@ -69,7 +72,7 @@ class DaemonTest : public ::testing::Test {
   v1::OperationResult Run(const v1::SessionRef& session, const v1::Operation& operation);
   // The reason for which an operation failed; "" if it succeeded.
   std::string ReasonFor(const v1::SessionRef& session, const v1::Operation& operation);
-  std::vector<v1::BlockHandle> Allocate(const v1::SessionRef& session, uint32_t count);
+  std::vector<BlockHandle> Allocate(const v1::SessionRef& session, uint32_t count);
   // Adds, commits and frees a sequence. Afterwards its full blocks are cached.
   void CacheTokens(const v1::SessionRef& session, const std::vector<uint32_t>& tokens);
   grpc::Status Close(const v1::SessionRef& session);

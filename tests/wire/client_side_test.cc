@@ -6,6 +6,8 @@
 #include "wire/operations.h"
 #include "wire/results.h"
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -13,6 +15,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 #include "wire/cache_info.h"
+#include "wire/rows.h"
 
 namespace pagoda {
 namespace {
@@ -74,12 +77,17 @@ constexpr char kAddText[] =
 
 const NamespaceKey kSalted{.lora_id = std::nullopt, .cache_salt = "s"};
 
+// A field of rows in protobuf's text format.
+std::string RowsText(const std::vector<uint32_t>& numbers) {
+  return absl::StrCat("'", absl::CHexEscape(RowsToBytes<uint32_t>(numbers)), "'");
+}
+
 // Each operation and its text on the wire. One entry for each alternative of the variant.
 std::vector<std::pair<Operation, std::string>> AllOperations() {
   return {
       {AllocateBlocks{kFullAttention, 3}, "allocate_blocks { count: 3 }"},
       {FreeBlocks{WindowSize(128), {{BlockId(4), Generation(2)}}},
-       "free_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
+       "free_blocks { window_size: 128 blocks: " + RowsText({4, 2}) + " }"},
       {MakeAdd(), kAddText},
       {ReserveTokens{SequenceId(7), 5}, "reserve_tokens { sequence_id: 7 count: 5 }"},
       {CommitTokens{SequenceId(7), {8, 9}, 4, 2},
@@ -118,11 +126,9 @@ std::vector<std::pair<Operation, std::string>> AllOperations() {
       {FillBlocks{WindowSize(128),
                   {{{BlockId(4), Generation(2)}, 3, BlockFill::End::kFinal},
                    {{BlockId(5), Generation(1)}, 7}}},
-       "fill_blocks { window_size: 128 "
-       "blocks { block { block_id: 4 generation: 2 } filled_tokens: 3 finalize: true } "
-       "blocks { block { block_id: 5 generation: 1 } filled_tokens: 7 } }"},
+       "fill_blocks { window_size: 128 blocks: " + RowsText({4, 2, 3, 1, 5, 1, 7, 0}) + " }"},
       {DescribeBlocks{WindowSize(128), {{BlockId(4), Generation(2)}}},
-       "describe_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
+       "describe_blocks { window_size: 128 blocks: " + RowsText({4, 2}) + " }"},
   };
 }
 
@@ -189,7 +195,7 @@ TEST(ClientSideTest, ABatchKeepsItsOrderAndSteps) {
 }
 
 TEST(ClientSideTest, BlockResultsKeepHandles) {
-  const std::string block = "blocks { block_id: 4 generation: 2 slot_index: 9 }";
+  const std::string block = "blocks: " + RowsText({4, 2, 9});
   EXPECT_THAT(ResultOf<AllocatedBlocks>("allocate_blocks {" + block + "}").blocks,
               ElementsAre(kHandle));
   const auto matched = ResultOf<MatchedPrefix>("match_prefix { matched_tokens: 6 " + block + "}");
@@ -205,9 +211,21 @@ TEST(ClientSideTest, BlockResultsKeepHandles) {
                           BlockMetadata{.cached = true}));
 }
 
+TEST(ClientSideTest, BlocksThatAreNotWholeRowsAreAnError) {
+  for (const std::string text :
+       {"allocate_blocks { blocks: 'x' }", "match_prefix { blocks: 'x' }",
+        "add_sequence { tables { blocks: 'x' } }", "append_tokens { added { blocks: 'x' } }",
+        "reserve_tokens { added { blocks: 'x' } }", "describe_sequence { tables { blocks: 'x' } }",
+        "fork_sequence { tables { blocks: 'x' } }", "truncate_sequence { tables { blocks: 'x' } }",
+        "append_step { grown: 'x' }", "append_step { blocks: 'x' }"}) {
+    const auto result = OperationResultFromProto(Parse<v1::OperationResult>(text));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal) << text;
+  }
+}
+
 TEST(ClientSideTest, SequenceResultsKeepTables) {
   const std::string table =
-      "{ window_size: 0 first_block: 6 blocks { block_id: 4 generation: 2 slot_index: 9 } }";
+      "{ window_size: 0 first_block: 6 blocks: " + RowsText({4, 2, 9}) + " }";
   const auto check = [](const std::vector<BlockTable>& tables) {
     ASSERT_EQ(tables.size(), 1u);
     EXPECT_EQ(tables[0].window, kFullAttention);
@@ -274,7 +292,7 @@ TEST(ClientSideTest, ResultsTellWhatLiesOnDisk) {
 
 TEST(ClientSideTest, AnEmptyTableEntryStaysEmpty) {
   const auto added = ResultOf<AddedSequence>(
-      "add_sequence { tables { blocks { block_id: 4294967295 slot_index: 4294967295 } } }");
+      "add_sequence { tables { blocks: " + RowsText({4294967295, 0, 4294967295}) + " } }");
   EXPECT_EQ(added.tables.at(0).blocks.at(0), BlockHandle());
 }
 

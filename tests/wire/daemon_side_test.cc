@@ -45,8 +45,7 @@ TEST(DaemonSideTest, OperationsKeepEveryField) {
   EXPECT_EQ(operation.name_space, (NamespaceKey{.lora_id = 0, .cache_salt = "s", .tenant = "t"}));
 
   proto.mutable_free_blocks()->set_window_size(64);
-  proto.mutable_free_blocks()->add_blocks()->set_block_id(5);
-  proto.mutable_free_blocks()->mutable_blocks(0)->set_generation(6);
+  proto.mutable_free_blocks()->set_blocks(std::string("\5\0\0\0\6\0\0\0", 8));
   const auto free_blocks = std::get<FreeBlocks>(*OperationFromProto(proto));
   EXPECT_EQ(free_blocks.window, WindowSize(64));
   EXPECT_EQ(free_blocks.blocks, (std::vector<BlockRef>{{BlockId(5), Generation(6)}}));
@@ -66,6 +65,23 @@ TEST(DaemonSideTest, OperationsKeepEveryField) {
   const auto commit = std::get<CommitTokens>(*OperationFromProto(proto));
   EXPECT_EQ(commit.computed_tokens, 4u);
   EXPECT_EQ(commit.known_losses, 1u);
+}
+
+// Handles and references are rows of a field: see BlockHandle in types.proto.
+TEST(DaemonSideTest, BlocksThatAreNotWholeRowsAreRefused) {
+  v1::Operation proto;
+  const auto refusal = [&] { return OperationFromProto(proto).status(); };
+  for (const size_t bytes : {1, 7, 9, 15}) {
+    proto.mutable_free_blocks()->set_blocks(std::string(bytes, 'x'));
+    EXPECT_EQ(ReasonOf(refusal()), Reason::kInvalidArgument) << bytes;
+    proto.mutable_describe_blocks()->set_blocks(std::string(bytes, 'x'));
+    EXPECT_EQ(ReasonOf(refusal()), Reason::kInvalidArgument) << bytes;
+    proto.mutable_fill_blocks()->set_blocks(std::string(bytes, '\0'));
+    EXPECT_EQ(ReasonOf(refusal()), Reason::kInvalidArgument) << bytes;
+  }
+  EXPECT_EQ(refusal().message(), "blocks has 15 bytes; its rows have 16");
+  proto.mutable_fill_blocks()->set_blocks(std::string(12, '\0') + std::string("\2\0\0\0", 4));
+  EXPECT_EQ(refusal().message(), "blocks[0] has a finalize of 2; it is 0 or 1");
 }
 
 TEST(DaemonSideTest, ForksAndDescriptionsTellTheLossesAndTheTicket) {

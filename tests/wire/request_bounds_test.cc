@@ -118,14 +118,14 @@ TEST(RequestBoundsTest, RefusesTooManyPartsOfAnyKind) {
   EXPECT_TRUE(Check(WithAddSequence(Repeat(key, kMaxRequestParts - 3))).ok());  // 3 hold the keys.
   const absl::Status status = Check(WithAddSequence(Repeat(key, kMaxRequestParts)));
   EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument);
-  EXPECT_EQ(status.message(), "the request has more than 1179648 parts; no more are allowed");
+  EXPECT_EQ(status.message(), "the request has more than 262144 parts; no more are allowed");
 }
 
-TEST(RequestBoundsTest, ARequestWithoutABatchHasFewerParts) {
+TEST(RequestBoundsTest, ARequestWithoutABatchHasTheSameBound) {
   const google::protobuf::Descriptor& type = *v1::FetchPrefixRequest::descriptor();
   const std::string key = FieldOf(v1::FetchPrefixRequest::kKeysFieldNumber, "");
-  EXPECT_TRUE(CheckRequestBounds(type, Repeat(key, kMaxPromptParts)).ok());
-  const absl::Status status = CheckRequestBounds(type, Repeat(key, kMaxPromptParts + 1));
+  EXPECT_TRUE(CheckRequestBounds(type, Repeat(key, kMaxRequestParts)).ok());
+  const absl::Status status = CheckRequestBounds(type, Repeat(key, kMaxRequestParts + 1));
   EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument);
   EXPECT_EQ(status.message(), "the request has more than 262144 parts; no more are allowed");
 }

@@ -11,6 +11,7 @@
 #include "wire/errors.h"
 #include "wire/operations.h"
 #include "wire/results.h"
+#include "wire/rows.h"
 
 namespace pagoda {
 namespace {
@@ -79,6 +80,12 @@ class Filler {
 
   static std::string StringOf(const FieldDescriptor* field, uint32_t value) {
     if (field->type() != FieldDescriptor::TYPE_BYTES) return "text " + std::to_string(value);
+    if (field->containing_type() == v1::FillBlocksRequest::descriptor()) {
+      return RowsToBytes<uint32_t>({value, value + 1, value + 2, 1, value + 3, value + 4, 0, 0});
+    }
+    if (field->name() == "blocks" || field->name() == "grown") {  // Two handles, or three references.
+      return RowsToBytes<uint32_t>({value, value + 1, value + 2, value + 3, value + 4, value + 5});
+    }
     const size_t bytes = field->name() == "device_uuid" ? kUuidBytes : kDigestBytes;
     std::string digest;
     for (size_t i = 0; i < bytes; ++i) digest.push_back(static_cast<char>(value + 8 * i));

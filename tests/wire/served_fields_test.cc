@@ -88,10 +88,9 @@ TEST(ServedFieldsTest, TheOperationsOfABatchAreLeftToTheirOwnCheck) {
 
 TEST(ServedFieldsTest, AnUnknownFieldIsRefusedByItsNumberAtAnyDepth) {
   v1::Operation operation;
-  v1::BlockRef* block = operation.mutable_free_blocks()->add_blocks();
-  block = operation.mutable_free_blocks()->add_blocks();
-  AddUnknown(*block);
-  EXPECT_THAT(Refusal(operation), HasSubstr("free_blocks.blocks[1].unknown field number 77"));
+  operation.mutable_add_sequence()->add_retention();
+  AddUnknown(*operation.mutable_add_sequence()->add_retention());
+  EXPECT_THAT(Refusal(operation), HasSubstr("add_sequence.retention[1].unknown field number 77"));
 }
 
 // Sets an unknown field in `message`, and in every message that it can hold, one after the other.

@@ -2,6 +2,7 @@
 #define PAGODA_WIRE_RING_RING_WRITER_H_
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "wire/ring/ring_layout.h"
@@ -23,13 +24,15 @@ class Writer {
     kCorrupt,   // The reader has written a position that no reader has.
   };
   // Writes a message. Never waits.
-  Outcome Write(Kind kind, std::string_view message);
+  Outcome Write(Kind kind, std::string_view message) { return Write(kind, {&message, 1}); }
+  // The same for a message in pieces, one behind the other.
+  Outcome Write(Kind kind, std::span<const std::string_view> pieces);
 
   // After each written message: whether the caller must wake the reader.
   bool ReaderWaits() const;
 
  private:
-  void CopyIn(uint64_t position, const char* from, uint32_t bytes);
+  void CopyIn(uint64_t position, std::string_view bytes);
 
   Positions* const positions_;
   char* const data_;

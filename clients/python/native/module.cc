@@ -20,7 +20,7 @@ PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__native() {
   pagoda::python::Object module(PyModule_Create(&definition));
   if (module == nullptr || !pagoda::python::AddTokens(module.get()) ||
-      !pagoda::python::AddAnswers(module.get()) || !pagoda::python::AddRing(module.get())) {
+      !pagoda::python::AddRing(module.get())) {
     return nullptr;
   }
   return module.release();

@@ -31,7 +31,6 @@ PyObject* Guarded(const Body& body) {
 
 // The parts of the module. Each adds its types and functions. False with an exception.
 bool AddTokens(PyObject* module);
-bool AddAnswers(PyObject* module);
 bool AddRing(PyObject* module);
 
 }  // namespace pagoda::python

@@ -1,22 +1,20 @@
-// Token ids as a packed field of a message.
+// Token ids as a packed field of a message: their memory is the field's content.
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "clients/python/native/python_api.h"
-#include "clients/python/native/varints.h"
 
 namespace pagoda::python {
 namespace {
 
-// The field's tag and the length of its content, at their longest.
-constexpr size_t kHeaderBytes = 2 * kMaxVarintBytes;
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
 // The same rules and messages as token_list in values.py. `index`: the place in the tokens.
 bool OutOfRange(Py_ssize_t index, PyObject* value) {
@@ -54,95 +52,101 @@ bool TokenFromIndex(Py_ssize_t index, PyObject* item, uint32_t* token) {
   return NoInteger(index, item);
 }
 
-// The growing field.
+// A packed field of fixed32, in the bytes object that Python gets.
 class Field {
  public:
-  void Begin(Py_ssize_t tokens) {
-    const size_t most = kHeaderBytes + static_cast<size_t>(tokens) * kMaxVarintBytes;
-    bytes_ = std::make_unique_for_overwrite<char[]>(most + kVarintSlack);
-    end_ = bytes_.get() + kHeaderBytes;
-  }
-
-  // REQUIRES: not more tokens than Begin was told.
-  void Add(std::span<const uint32_t> tokens) { end_ = PutVarints(tokens, end_); }
-
-  // The field of this number. Without tokens it is empty.
-  PyObject* End(uint32_t number) const {
-    const char* content = bytes_.get() + kHeaderBytes;
-    const auto size = static_cast<size_t>(end_ - content);
-    if (size == 0) return PyBytes_FromStringAndSize(nullptr, 0);
-    if (size > size_t{INT32_MAX}) {
+  // `number`: of the field. Without tokens the field is empty. False with an exception.
+  bool Begin(uint32_t number, Py_ssize_t tokens) {
+    if (tokens > INT32_MAX / kTokenBytes) {
       PyErr_SetString(PyExc_ValueError, "the tokens take more than 2 GiB");
-      return nullptr;
+      return false;
     }
-    const std::array<uint32_t, 2> header = {number * 8 + 2, static_cast<uint32_t>(size)};
-    std::array<char, kHeaderBytes + kVarintSlack> header_bytes;
-    const auto header_size =
-        static_cast<size_t>(PutVarints(header, header_bytes.data()) - header_bytes.data());
-    // Directly in front of the content.
-    char* begin = bytes_.get() + kHeaderBytes - header_size;
-    std::memcpy(begin, header_bytes.data(), header_size);
-    return PyBytes_FromStringAndSize(begin, end_ - begin);
+    std::array<char, 2 * kMaxVarintBytes> header;
+    char* end = header.data();
+    if (tokens != 0) {
+      end = PutVarint(number * 8 + 2, end);
+      end = PutVarint(static_cast<uint32_t>(tokens * kTokenBytes), end);
+    }
+    bytes_.reset(PyBytes_FromStringAndSize(nullptr, end - header.data() + tokens * kTokenBytes));
+    if (bytes_ == nullptr) return false;
+    tokens_ = std::copy(header.data(), end, PyBytes_AsString(bytes_.get()));
+    return true;
   }
+
+  // REQUIRES: Begin was told of a token at this index.
+  void Put(Py_ssize_t index, uint32_t token) {
+    std::memcpy(tokens_ + index * kTokenBytes, &token, sizeof(token));
+  }
+  // All tokens, from memory without gaps.
+  void PutAll(const void* tokens, Py_ssize_t count) {
+    std::copy_n(static_cast<const char*>(tokens), count * kTokenBytes, tokens_);
+  }
+
+  // REQUIRES: every token was put.
+  PyObject* End() { return bytes_.release(); }
 
  private:
-  std::unique_ptr<char[]> bytes_;
-  char* end_ = nullptr;
+  static constexpr Py_ssize_t kTokenBytes = 4;
+  static constexpr size_t kMaxVarintBytes = 5;
+
+  static char* PutVarint(uint32_t value, char* out) {
+    for (; value >= 0x80; value >>= 7) *out++ = static_cast<char>(value | 0x80);
+    *out++ = static_cast<char>(value);
+    return out;
+  }
+
+  Object bytes_;
+  char* tokens_ = nullptr;
 };
 
-// Adds `count` tokens. `read(i, token)` reads one; false with an exception.
-template <class Read>
-bool AddTokensOf(Py_ssize_t count, const Read& read, Field* field) {
-  field->Begin(count);
-  std::array<uint32_t, 512> tokens;
-  for (Py_ssize_t i = 0; i < count;) {
-    size_t read_tokens = 0;
-    for (; i < count && read_tokens < tokens.size(); ++i) {
-      if (!read(i, &tokens[read_tokens++])) return false;
+bool PutList(PyObject* list, uint32_t number, Field* field) {
+  const Py_ssize_t count = PyList_Size(list);
+  if (!field->Begin(number, count)) return false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = PyList_GetItem(list, i);  // Borrowed. NULL if the list has become shorter.
+    if (item == nullptr) return false;
+    uint32_t token;
+    if (!(Py_IS_TYPE(item, &PyLong_Type) ? TokenFromInt(i, item, &token)
+                                         : TokenFromIndex(i, item, &token))) {
+      return false;
     }
-    field->Add(std::span(tokens).first(read_tokens));
+    field->Put(i, token);
   }
   return true;
 }
 
-bool AddList(PyObject* list, Field* field) {
-  const auto read = [list](Py_ssize_t i, uint32_t* token) {
-    PyObject* item = PyList_GetItem(list, i);  // Borrowed. NULL if the list has become shorter.
-    if (item == nullptr) return false;
-    return Py_IS_TYPE(item, &PyLong_Type) ? TokenFromInt(i, item, token)
-                                          : TokenFromIndex(i, item, token);
-  };
-  return AddTokensOf(PyList_Size(list), read, field);
-}
-
 template <class Integer>
-bool AddArray(const Py_buffer& view, Field* field) {
-  const auto read = [&view](Py_ssize_t i, uint32_t* token) {
+bool PutArray(const Py_buffer& view, Field* field) {
+  if (std::is_same_v<Integer, uint32_t> && view.strides[0] == sizeof(Integer)) {
+    field->PutAll(view.buf, view.shape[0]);
+    return true;
+  }
+  const auto* element = static_cast<const char*>(view.buf);
+  for (Py_ssize_t i = 0; i < view.shape[0]; ++i, element += view.strides[0]) {
     Integer value;
-    std::memcpy(&value, static_cast<const char*>(view.buf) + i * view.strides[0], sizeof(value));
-    // By way of 64 bits: a negative number is refused below.
-    *token = static_cast<uint32_t>(static_cast<int64_t>(value));
-    if (std::in_range<uint32_t>(value)) [[likely]]
-      return true;
-    const Object shown(std::is_signed_v<Integer>
-                           ? PyLong_FromLongLong(static_cast<int64_t>(value))
-                           : PyLong_FromUnsignedLongLong(static_cast<uint64_t>(value)));
-    return shown != nullptr && OutOfRange(i, shown.get());
-  };
-  return AddTokensOf(view.shape[0], read, field);
+    std::memcpy(&value, element, sizeof(value));
+    if (!std::in_range<uint32_t>(value)) [[unlikely]] {
+      const Object shown(std::is_signed_v<Integer>
+                             ? PyLong_FromLongLong(static_cast<int64_t>(value))
+                             : PyLong_FromUnsignedLongLong(static_cast<uint64_t>(value)));
+      return shown != nullptr && OutOfRange(i, shown.get());
+    }
+    field->Put(i, static_cast<uint32_t>(static_cast<int64_t>(value)));
+  }
+  return true;
 }
 
 template <class Small, class Short, class Int, class Long>
-bool AddOfSize(const Py_buffer& view, Field* field) {
+bool PutOfSize(const Py_buffer& view, Field* field) {
   switch (view.itemsize) {
     case 1:
-      return AddArray<Small>(view, field);
+      return PutArray<Small>(view, field);
     case 2:
-      return AddArray<Short>(view, field);
+      return PutArray<Short>(view, field);
     case 4:
-      return AddArray<Int>(view, field);
+      return PutArray<Int>(view, field);
     default:
-      return AddArray<Long>(view, field);
+      return PutArray<Long>(view, field);
   }
 }
 
@@ -179,7 +183,7 @@ class Buffer {
   bool held_ = false;
 };
 
-bool AddBuffer(PyObject* array, Field* field) {
+bool PutBuffer(PyObject* array, uint32_t number, Field* field) {
   Buffer buffer;
   if (!buffer.Get(array)) return false;
   const Py_buffer& view = buffer.view();
@@ -188,8 +192,9 @@ bool AddBuffer(PyObject* array, Field* field) {
     PyErr_SetString(PyExc_TypeError, "tokens must be one row of integers");
     return false;
   }
-  return sign == Sign::kSigned ? AddOfSize<int8_t, int16_t, int32_t, int64_t>(view, field)
-                               : AddOfSize<uint8_t, uint16_t, uint32_t, uint64_t>(view, field);
+  if (!field->Begin(number, view.shape[0])) return false;
+  return sign == Sign::kSigned ? PutOfSize<int8_t, int16_t, int32_t, int64_t>(view, field)
+                               : PutOfSize<uint8_t, uint16_t, uint32_t, uint64_t>(view, field);
 }
 
 PyObject* Packed(PyObject* /*module*/, PyObject* arguments) {
@@ -200,18 +205,17 @@ PyObject* Packed(PyObject* /*module*/, PyObject* arguments) {
     PyErr_SetString(PyExc_ValueError, "no field has this number");
     return nullptr;
   }
-  return Guarded([&]() -> PyObject* {
-    Field field;
-    const bool added = PyList_Check(tokens) ? AddList(tokens, &field) : AddBuffer(tokens, &field);
-    return added ? field.End(number) : nullptr;
-  });
+  Field field;
+  const bool put =
+      PyList_Check(tokens) ? PutList(tokens, number, &field) : PutBuffer(tokens, number, &field);
+  return put ? field.End() : nullptr;
 }
 
 PyMethodDef functions[] = {
     {"packed", Packed, METH_VARARGS,
-     "packed(number, tokens): a packed field of uint32 with this number, serialized. `tokens` is a "
-     "list of integers or a buffer with one row of integers. ValueError: an integer is no uint32. "
-     "TypeError: something else is no integer. The message has the index."},
+     "packed(number, tokens): a packed field of fixed32 with this number, serialized. `tokens` is "
+     "a list of integers or a buffer with one row of integers. ValueError: an integer is no "
+     "uint32. TypeError: something else is no integer. The message has the index."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

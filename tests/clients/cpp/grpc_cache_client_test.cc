@@ -26,6 +26,7 @@
 #include "grpcpp/server_posix.h"
 #include "gtest/gtest.h"
 #include "pagoda/v1/cache.grpc.pb.h"
+#include "wire/rows.h"
 
 namespace pagoda {
 namespace {
@@ -191,9 +192,9 @@ class FakeCacheService final : public v1::CacheService::Service {
           *result->mutable_error() = ErrorProto(Reason::kUnknownSequence, "no sequence");
         }
       } else {
-        for (uint32_t i = 0; i < operation.allocate_blocks().count(); ++i) {
-          result->mutable_allocate_blocks()->add_blocks()->set_block_id(i);
-        }
+        std::vector<BlockHandle> handles(operation.allocate_blocks().count());
+        for (size_t i = 0; i < handles.size(); ++i) handles[i].id = BlockId(static_cast<uint32_t>(i));
+        result->mutable_allocate_blocks()->set_blocks(RowsToBytes<BlockHandle>(handles));
       }
     }
     return response;

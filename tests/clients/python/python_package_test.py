@@ -364,7 +364,7 @@ def test_a_batch_may_wait_in_a_lane():
 
 
 def test_a_sequence_tells_what_lies_on_disk():
-    added = {"matched_tokens": 4, "matched_below_tokens": 8, "tables": [{"blocks": [{"block_id": 1}]}]}
+    added = {"matched_tokens": 4, "matched_below_tokens": 8, "tables": [{"blocks": bytes(12)}]}
     calls = FakeCalls(answer(add_sequence=added), answer(fork_sequence={"token_count": 12}), answer(free_sequence={}), answer(free_sequence={}))
     with pagoda.Client(FakeChannel(), calls, calls.opened(), 10) as client:
         with client.sequence(range(12)) as sequence, sequence.fork() as fork:
@@ -374,7 +374,7 @@ def test_a_sequence_tells_what_lies_on_disk():
 
 @pytest.mark.parametrize("windows", [(0,), (0, 128)])
 def test_the_table_of_several_windows_is_refused_with_a_way_on(windows):
-    tables = [{"window_size": size, "blocks": [{"block_id": 1}]} for size in windows]
+    tables = [{"window_size": size, "blocks": bytes(12)} for size in windows]
     calls = FakeCalls(answer(add_sequence={"tables": tables}), answer(free_sequence={}))
     with pagoda.Client(FakeChannel(), calls, calls.opened(), 10) as client, client.sequence(range(4)) as sequence:
         assert list(sequence.tables) == list(windows)

@@ -135,10 +135,13 @@ TEST_F(AdminServiceTest, APrefixIsInspectedBlockForBlock) {
   ASSERT_THAT(response.blocks(), SizeIs(3));
   // The same handles as in a match.
   const v1::MatchPrefixResult match = Run(session, MatchOp(TokensTo(10))).match_prefix();
-  ASSERT_THAT(match.blocks(), SizeIs(3));
+  const std::vector<BlockHandle> matched = HandlesOf(match.blocks());
+  ASSERT_THAT(matched, SizeIs(3));
   for (int i = 0; i < 3; ++i) {
     const v1::InspectedBlock& block = response.blocks(i);
-    EXPECT_EQ(block.block().SerializeAsString(), match.blocks(i).SerializeAsString());
+    EXPECT_EQ(block.block().block_id(), matched[i].id.value());
+    EXPECT_EQ(block.block().generation(), matched[i].generation.value());
+    EXPECT_EQ(block.block().slot_index(), matched[i].slot.value());
     EXPECT_EQ(block.tier(), v1::TIER_PRIMARY);
     EXPECT_EQ(block.token_start(), 4u * i);
     EXPECT_EQ(block.token_count(), i == 2 ? 1u : 4u);

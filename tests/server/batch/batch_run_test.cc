@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
@@ -48,6 +49,12 @@ class BatchRunTest : public ::testing::Test {
     absl::Notification done;
     std::shared_ptr<BatchRun> run;
 
+    void End(const absl::StatusOr<BatchAnswer>& outcome) {
+      status = outcome.status();
+      EXPECT_TRUE(!outcome.ok() || result.ParseFromString(**outcome));
+      done.Notify();
+    }
+
     // For each operation: "ok", the reason of its error, or "" if there is no answer.
     std::vector<std::string> answers() const {
       std::vector<std::string> all;
@@ -78,11 +85,10 @@ class BatchRunTest : public ::testing::Test {
                                                                 .waiting = &waiting_,
                                                                 .answers = &answers_},
                                               session, &running->result,
-                                              [r = running.get()](const absl::Status& status) {
-                                                r->status = status;
-                                                r->done.Notify();
+                                              [r = running.get()](const auto& outcome) {
+                                                r->End(outcome);
                                               });
-    running->run->Start(batch);
+    running->run->Start(batch, absl::HashOf(batch.SerializeAsString()));
     return running;
   }
 
@@ -127,52 +133,6 @@ TEST_F(BatchRunTest, ABatchSentAgainIsNotRunAgain) {
   EXPECT_EQ(allocated() - before, 2u);
 }
 
-TEST_F(BatchRunTest, ALongPromptIsToldFromAnyOther) {
-  const auto match = [](uint32_t changed, uint32_t value, const std::string& salt = "") {
-    v1::Operation operation;
-    for (uint32_t i = 0; i < 300; ++i) {
-      operation.mutable_match_prefix()->add_tokens(i == changed ? value : i);
-    }
-    operation.mutable_match_prefix()->mutable_namespace_()->set_cache_salt(salt);
-    return operation;
-  };
-  const auto capacity = [](int tokens) {
-    v1::Operation operation;
-    for (int i = 0; i < tokens; ++i) operation.mutable_query_capacity()->add_tokens(7);
-    return operation;
-  };
-  const auto reason = [this](const std::vector<v1::Operation>& operations) {
-    return ReasonOf(StartFor(session_, operations, {}, 9)->status);
-  };
-  const std::vector<v1::Operation> sent = {match(0, 0), AllocateOp(1), capacity(300)};
-  EXPECT_EQ(reason(sent), Reason::kNone);
-  EXPECT_EQ(reason(sent), Reason::kNone);
-  EXPECT_EQ(reason({match(0, 1), AllocateOp(1), capacity(300)}), Reason::kInvalidArgument);
-  EXPECT_EQ(reason({match(299, 1), AllocateOp(1), capacity(300)}), Reason::kInvalidArgument);
-  EXPECT_EQ(reason({match(0, 0, "x"), AllocateOp(1), capacity(300)}), Reason::kInvalidArgument);
-  EXPECT_EQ(reason({match(0, 0), AllocateOp(2), capacity(300)}), Reason::kInvalidArgument);
-  EXPECT_EQ(reason({match(0, 0), AllocateOp(1), capacity(301)}), Reason::kInvalidArgument);
-  EXPECT_EQ(reason({match(0, 0), AllocateOp(1), capacity(1)}), Reason::kInvalidArgument);
-  EXPECT_EQ(reason({capacity(300), AllocateOp(1), match(0, 0)}), Reason::kInvalidArgument);
-  EXPECT_EQ(reason({match(0, 0), AllocateOp(1)}), Reason::kInvalidArgument);
-}
-
-// The operations differ only in which of them has the prompt.
-TEST_F(BatchRunTest, ALongPromptBelongsToItsOperation) {
-  const auto capacity = [](int tokens) {
-    v1::Operation operation;
-    operation.mutable_query_capacity();
-    for (int i = 0; i < tokens; ++i) operation.mutable_query_capacity()->add_tokens(7);
-    return operation;
-  };
-  const auto reason = [this](const std::vector<v1::Operation>& operations) {
-    return ReasonOf(StartFor(session_, operations, {}, 9)->status);
-  };
-  EXPECT_EQ(reason({capacity(300), capacity(0)}), Reason::kNone);
-  EXPECT_EQ(reason({capacity(300), capacity(0)}), Reason::kNone);
-  EXPECT_EQ(reason({capacity(0), capacity(300)}), Reason::kInvalidArgument);
-}
-
 TEST_F(BatchRunTest, ABatchSentAgainWhileItWaitsGetsTheSameAnswer) {
   const auto first = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
   const auto again = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
@@ -188,6 +148,15 @@ TEST_F(BatchRunTest, AnAnswerIsForWhoHasTheSessionsToken) {
   StartFor(session_, {AllocateOp(1)}, {}, 77);
   const SessionRef fenced{session_.id, SessionToken{session_.token.low() + 1}};
   EXPECT_EQ(ReasonOf(StartFor(fenced, {AllocateOp(1)}, {}, 77)->status), Reason::kStaleSession);
+  // What a wrong token did leaves nothing behind.
+  EXPECT_EQ(ReasonOf(StartFor(fenced, {AllocateOp(2)}, {}, 77)->status), Reason::kStaleSession);
+  EXPECT_THAT(StartFor(session_, {AllocateOp(1)}, {}, 77)->answers(), ElementsAre("ok"));
+}
+
+TEST_F(BatchRunTest, AnAnswerIsForALivingSession) {
+  StartFor(session_, {AllocateOp(1)}, {}, 77);
+  ASSERT_TRUE(copies_.manager().CloseSession(session_).ok());
+  EXPECT_EQ(ReasonOf(StartFor(session_, {AllocateOp(1)}, {}, 77)->status), Reason::kStaleSession);
 }
 
 TEST_F(BatchRunTest, AnEmptyBatchTellsTheStateOfTheCache) {
@@ -210,7 +179,7 @@ TEST_F(BatchRunTest, TheRestRunsWhenTheCopiesAreDone) {
   EXPECT_TRUE(running->status.ok());
   EXPECT_THAT(running->answers(), ElementsAre("ok", "ok", "ok"));
   EXPECT_EQ(running->result.results(1).wait_for_ticket().completed_ticket(), ticket_.value());
-  EXPECT_EQ(running->result.results(2).allocate_blocks().blocks_size(), 2);
+  EXPECT_EQ(running->result.results(2).allocate_blocks().blocks().size(), 2 * sizeof(BlockHandle));
   EXPECT_EQ(running->result.completed_ticket(), ticket_.value());
   EXPECT_EQ(waiting_.size(), 0u);
 }
@@ -281,7 +250,7 @@ TEST_F(BatchRunTest, ASessionThatEndsMeanwhileFailsOnlyWhatIsLeft) {
   EXPECT_TRUE(running->status.ok()) << running->status;
   EXPECT_THAT(running->answers(),
               ElementsAre("ok", "STALE_SESSION", "INVALID_ARGUMENT", "STALE_SESSION"));
-  EXPECT_EQ(running->result.results(0).allocate_blocks().blocks_size(), 1);
+  EXPECT_EQ(running->result.results(0).allocate_blocks().blocks().size(), sizeof(BlockHandle));
   EXPECT_EQ(waiting_.size(), 0u);
 }
 
@@ -293,7 +262,7 @@ TEST_F(BatchRunTest, StepsThatGoOnMeanwhileFailOnlyWhatIsLeft) {
   Await(*running);
   EXPECT_TRUE(running->status.ok()) << running->status;
   EXPECT_THAT(running->answers(), ElementsAre("ok", "STEP_BACKWARDS", "STEP_BACKWARDS"));
-  EXPECT_EQ(running->result.results(0).allocate_blocks().blocks_size(), 1);
+  EXPECT_EQ(running->result.results(0).allocate_blocks().blocks().size(), sizeof(BlockHandle));
 }
 
 TEST_F(BatchRunTest, ALeaseDoesNotRunWhileItsOwnBatchWaits) {

@@ -123,17 +123,17 @@ class LaneWaitTest : public ::testing::Test {
                                                                 .waiting = &waiting_,
                                                                 .answers = &answers_},
                                               session_, &running->result,
-                                              [r = running.get()](const absl::Status& status) {
-                                                EXPECT_TRUE(status.ok()) << status;
+                                              [r = running.get()](const auto& outcome) {
+                                                EXPECT_TRUE(outcome.ok()) << outcome.status();
                                                 r->done.Notify();
                                               });
-    running->run->Start(batch);
+    running->run->Start(batch, /*fingerprint=*/0);
     return running;
   }
   static void Await(Running& running) {
     ASSERT_TRUE(running.done.WaitForNotificationWithTimeout(kLong));
     EXPECT_EQ(running.ReasonOf(0), "");
-    EXPECT_EQ(running.result.results(1).allocate_blocks().blocks_size(), 1);
+    EXPECT_EQ(running.result.results(1).allocate_blocks().blocks().size(), sizeof(BlockHandle));
   }
 
   EventLog log_{EventLog::Limits{.max_events = 1 << 10}};
@@ -185,7 +185,7 @@ TEST_F(LaneWaitTest, ATicketOfAnotherLaneIsUnknown) {
   const auto running = StartWait(durable, v1::LANE_FETCH);
   EXPECT_TRUE(running->done.HasBeenNotified());
   EXPECT_EQ(running->ReasonOf(0), "UNKNOWN_TICKET");
-  EXPECT_EQ(running->result.results(1).allocate_blocks().blocks_size(), 1);
+  EXPECT_EQ(running->result.results(1).allocate_blocks().blocks().size(), sizeof(BlockHandle));
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ TEST_F(WaitServiceTest, AStreamGoesOnBehindTheWait) {
   ASSERT_TRUE(stream->Read(&response));
   EXPECT_EQ(response.batch_id(), 1u);
   EXPECT_TRUE(response.result().results(0).has_wait_for_ticket());
-  EXPECT_EQ(response.result().results(1).allocate_blocks().blocks_size(), 1);
+  EXPECT_EQ(response.result().results(1).allocate_blocks().blocks().size(), sizeof(BlockHandle));
   ASSERT_TRUE(stream->Read(&response));
   EXPECT_EQ(response.batch_id(), 2u);
   stream->WritesDone();
@@ -216,7 +216,7 @@ TEST_F(WaitServiceTest, ADrainEndsTheWaits) {
   EnterDrain();
   execute.join();
   EXPECT_EQ(ReasonIn(result.results(0)), "DRAINING");
-  EXPECT_EQ(result.results(1).allocate_blocks().blocks_size(), 1);
+  EXPECT_EQ(result.results(1).allocate_blocks().blocks().size(), sizeof(BlockHandle));
   v1::SessionResponse response;
   ASSERT_TRUE(stream->Read(&response));
   EXPECT_EQ(ReasonIn(response.result().results(0)), "DRAINING");

@@ -141,8 +141,7 @@ TEST_F(RingDaemonTest, BatchesAreAnsweredInOrderWithTheirIds) {
     request = Request(id, {});
     const auto& blocks = answer->result().results(0);
     *request.mutable_batch()->add_operations() =
-        blocks.has_allocate_blocks() ? FreeOp({blocks.allocate_blocks().blocks().begin(),
-                                               blocks.allocate_blocks().blocks().end()})
+        blocks.has_allocate_blocks() ? FreeOp(HandlesOf(blocks.allocate_blocks().blocks()))
                                      : AllocateOp(3);
     ASSERT_FALSE(blocks.has_error()) << blocks.error().message();
   }
@@ -244,7 +243,7 @@ TEST_F(RingDaemonTest, AnAnswerLongerThanTheRingComesOverGrpc) {
   v1::ExecuteResponse repeated;
   ASSERT_TRUE(cache().Execute(context.get(), again, &repeated).ok());
   EXPECT_EQ(repeated.result().results_size(), 300);
-  EXPECT_EQ(repeated.result().results(0).allocate_blocks().blocks_size(), 5);
+  EXPECT_EQ(repeated.result().results(0).allocate_blocks().blocks().size(), 5 * sizeof(BlockHandle));
   EXPECT_EQ(Primary().active_blocks(), 5u) << "the batch ran once";
   // The pair goes on.
   ASSERT_EQ(rings->Send(Request(2, {}).SerializeAsString()), ring::Client::Outcome::kOk);

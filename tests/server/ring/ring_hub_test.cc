@@ -126,7 +126,7 @@ TEST_F(RingHubTest, AWaitHoldsUpItsOwnPairOnly) {
   v1::SessionResponse response;
   ASSERT_TRUE(response.ParseFromString(answer));
   EXPECT_EQ(response.result().results(0).wait_for_ticket().completed_ticket(), ticket_.value());
-  EXPECT_EQ(response.result().results(1).allocate_blocks().blocks_size(), 1);
+  EXPECT_EQ(response.result().results(1).allocate_blocks().blocks().size(), sizeof(BlockHandle));
   // The poller watches the pair again.
   for (int i = 0; i < 100; ++i) ASSERT_EQ(Call(*waiting, Nothing()), Outcome::kOk);
 }
@@ -159,7 +159,7 @@ TEST_F(RingHubTest, TheLeaseDoesNotEndWhileABatchWaitsAndEndsLater) {
   ASSERT_EQ(rings->Receive(Long(), &answer), Outcome::kOk);
   v1::SessionResponse response;
   ASSERT_TRUE(response.ParseFromString(answer));
-  EXPECT_EQ(response.result().results(1).allocate_blocks().blocks_size(), 1);
+  EXPECT_EQ(response.result().results(1).allocate_blocks().blocks().size(), sizeof(BlockHandle));
   // The batch's end renewed the lease.
   copies_.PutClockForward(absl::Minutes(9));
   EXPECT_EQ(copies_.manager().ExpireSessions(), 0u);

@@ -91,7 +91,7 @@ TEST_F(CacheServiceTest, OperationsOfABatchSucceedOrFailOneByOneInOrder) {
                       &batch)
                   .ok());
   ASSERT_EQ(batch.results_size(), 7);
-  EXPECT_EQ(batch.results(0).add_sequence().tables(0).blocks_size(), 2);
+  EXPECT_EQ(batch.results(0).add_sequence().tables(0).blocks().size(), 2 * sizeof(BlockHandle));
   EXPECT_EQ(InfoOf(batch.results(1).error()).reason(), "FIELD_NOT_SERVED");
   EXPECT_THAT(batch.results(1).error().message(), ::testing::HasSubstr("unknown field number 77"));
   EXPECT_EQ(InfoOf(batch.results(2).error()).reason(), "INVALID_ARGUMENT");
@@ -134,9 +134,7 @@ TEST_F(CacheServiceTest, BadFreesAreToldApart) {
   const auto blocks = Allocate(session, 2);
   EXPECT_EQ(ReasonFor(session, FreeOp({blocks[0], blocks[0]})), "DOUBLE_FREE");
   EXPECT_EQ(ReasonFor(other, FreeOp(blocks)), "FOREIGN_BLOCK");
-  v1::BlockHandle missing;
-  missing.set_block_id(kTestBlocks);
-  missing.set_generation(1);
+  const BlockHandle missing{.id = BlockId(kTestBlocks), .generation = Generation(1)};
   EXPECT_EQ(ReasonFor(session, FreeOp({missing})), "UNKNOWN_BLOCK");
   EXPECT_EQ(ReasonFor(session, FreeOp({blocks[0]})), "");
   EXPECT_EQ(ReasonFor(session, FreeOp({blocks[0]})), "DOUBLE_FREE");

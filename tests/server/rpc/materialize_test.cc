@@ -94,10 +94,11 @@ class MaterializeTest : public DaemonTest {
     const v1::OperationResult added = Run(session(), AddOp(sequence, ids));
     ASSERT_FALSE(added.has_error()) << added.error().message();
     for (const v1::BlockTable& table : added.add_sequence().tables()) {
+      const std::vector<BlockHandle> blocks = HandlesOf(table.blocks());
       for (uint32_t token = 0; token < tokens; ++token) {
-        const auto entry = static_cast<int>(token / kTestTokensPerBlock);
-        if (entry >= table.blocks_size()) break;
-        WriteToken(table.window_size(), table.blocks(entry).slot_index(), token);
+        const size_t entry = token / kTestTokensPerBlock;
+        if (entry >= blocks.size()) break;
+        WriteToken(table.window_size(), blocks[entry].slot.value(), token);
       }
     }
     const v1::OperationResult committed = Run(session(), CommitOp(sequence, tokens));
@@ -294,10 +295,11 @@ TEST_F(Float8MaterializeTest, Float8IsMultipliedByItsScales) {
   Compute(1, 6);
   v1::Operation describe;
   describe.mutable_describe_sequence()->set_sequence_id(1);
-  const auto blocks = Run(session(), describe).describe_sequence().tables(0).blocks();
+  const std::vector<BlockHandle> blocks =
+      HandlesOf(Run(session(), describe).describe_sequence().tables(0).blocks());
   for (const auto& pool : pools_) {
     for (int block = 0; block < 2; ++block) {
-      const absl::Span<std::byte> bytes = pool->slot(SlotIndex{blocks[block].slot_index()});
+      const absl::Span<std::byte> bytes = pool->slot(blocks[block].slot);
       if (pool->mapping().layout.content == PoolContent::kElements) {
         // 1 in E4M3; the second block has 2.
         std::fill(bytes.begin(), bytes.end(), block == 0 ? std::byte{0x38} : std::byte{0x40});

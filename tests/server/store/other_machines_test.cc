@@ -111,7 +111,7 @@ TEST_F(PeersTest, AnExportedPrefixStaysUntilItsPinEnds) {
   EXPECT_NE(exported.pin_id(), 0u);
   EXPECT_EQ(exported.source().address(), daemon().peer_endpoint());
   // Other sequences take all blocks but the pinned ones.
-  const std::vector<v1::BlockHandle> taken = Allocate(session, kTestBlocks - 6);
+  const std::vector<BlockHandle> taken = Allocate(session, kTestBlocks - 6);
   other_.ExpectFetch(other_.Fetch(TokensTo(22), daemon().peer_endpoint()),
                      v1::FETCH_OUTCOME_FETCHED, 20, 20);
   Run(session, FreeOp(taken));

@@ -10,12 +10,10 @@ import functools
 import importlib.resources
 import operator
 import types
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-from pagoda._extension import native
 
 _FILE = "contract.binpb"
 
@@ -59,18 +57,6 @@ v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/prefixes.proto", "pagoda/v1/c
 rpc = _messages("google/rpc/status.proto", "google/rpc/error_details.proto")
 
 
-class Answered(NamedTuple):
-    """An ExecuteResponse or a SessionResponse whose result the extension has read."""
-
-    result: Any
-
-
-def read_answer(serialized: bytes) -> Any:
-    """The answer to a batch: an ExecuteResponse, or an Answered if the extension can read it."""
-    answer = native.read_answer(serialized) if native is not None else None
-    return v1.ExecuteResponse.FromString(serialized) if answer is None else Answered(answer)
-
-
 def _has_no_futures(*args: Any, **kwargs: Any) -> Any:
     raise TypeError("calls of grpc.aio have no futures")
 
@@ -93,9 +79,8 @@ class Calls:
         self.open_session = call_of(channel.unary_unary, "CacheService", "OpenSession")
         self.close_session = call_of(channel.unary_unary, "CacheService", "CloseSession")
         self.keep_alive = call_of(channel.unary_unary, "CacheService", "KeepAlive")
-        self.execute = call_of(channel.unary_unary, "CacheService", "Execute", request_serializer=operator.methodcaller("SerializeToString"),
-                               response_deserializer=read_answer)
-        self.execute_message = call_of(channel.unary_unary, "CacheService", "Execute")
+        # An ExecuteRequest, or a BatchRequest.
+        self.execute = call_of(channel.unary_unary, "CacheService", "Execute", request_serializer=operator.methodcaller("SerializeToString"))
         self.fetch_prefix = call_of(channel.unary_unary, "CacheService", "FetchPrefix")
         self.begin_fetch_prefix = call_of(begin, "CacheService", "FetchPrefix")
         self.export_prefix = call_of(channel.unary_unary, "CacheService", "ExportPrefix")

@@ -78,7 +78,7 @@ def fetch_prefix(tokens: Tokens = (), *, source: str | None = None, deadline: fl
     Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT (a
     bad address), PERMISSION_DENIED (the daemon's peers.sources does not allow this source).
     """
-    named = prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)
+    named = prefix_fields(namespace, extra_token_ids, multimodal_items, keys) | {"tokens": values.token_list(tokens)}
     if deadline is not None:
         values.milliseconds(deadline)  # Refuses it before the call.
 
@@ -105,7 +105,7 @@ def export_prefix(tokens: Tokens = (), *, lease: float | None = None, to_store: 
     Errors: those of Client.pin; PERMISSION_DENIED (`to_store`: the daemon does not let this
     tenant's blocks into the store).
     """
-    named = prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)
+    named = prefix_fields(namespace, extra_token_ids, multimodal_items, keys) | {"tokens": values.token_list(tokens)}
     lease_ms = values.optional_milliseconds(lease)
     return Question("export_prefix", lambda session, _: v1.ExportPrefixRequest(session=session, lease_ms=lease_ms, to_store=to_store, **named),
                     lambda usual: usual if timeout is None else timeout,

@@ -14,34 +14,44 @@ from typing import Any
 from pagoda import values
 from pagoda._call import Call, Surroundings
 from pagoda._contract import v1
+from pagoda._rows import numbers, rows
 from pagoda._wire import TokenField
 from pagoda.pools import Pool
-from pagoda.values import Block, Keys, Lane, Namespace, PrefetchTarget, Retention, Tier, Tokens, extra_id_list, key_list, token_list
+from pagoda.values import Block, Keys, Lane, Namespace, PrefetchTarget, Retention, Tier, Tokens, extra_id_list, key_list
 
 
-def prefix_fields(tokens: Tokens, namespace: Namespace | None, extra_token_ids: Tokens,
-                  multimodal_items: Sequence[values.MultimodalItem], keys: Keys) -> dict[str, Any]:
-    """The fields of a request that name a prefix."""
+def prefix_fields(namespace: Namespace | None, extra_token_ids: Tokens, multimodal_items: Sequence[values.MultimodalItem],
+                  keys: Keys) -> dict[str, Any]:
+    """The fields of a request that name a prefix, without its tokens."""
     named = key_list(keys)
-    return {"tokens": token_list(tokens), "namespace": values.named_namespace(namespace, named), "keys": named,
-            "extra_token_ids": extra_id_list(extra_token_ids), "multimodal_items": [item.message() for item in multimodal_items]}
+    return {"namespace": values.named_namespace(namespace, named), "keys": named, "extra_token_ids": extra_id_list(extra_token_ids),
+            "multimodal_items": [item.message() for item in multimodal_items]}
 
 
 class _Prefix:
-    """A prefix in a frequent request: `fields` of the message, and `packed` tokens behind it."""
+    """A prefix in an operation: `fields` of the message, and `packed` tokens behind it."""
 
     def __init__(self, request: Any, tokens: Tokens, *rest: Any) -> None:
-        """`request`: the class of the message. `rest`: the other arguments of prefix_fields."""
+        """`request`: the class of the message. `rest`: the arguments of prefix_fields."""
         encoded = TokenField(tokens, request)
-        self.fields = prefix_fields(encoded.ids, *rest)
+        self.fields = prefix_fields(*rest)
         self.packed = encoded.packed
         self.tokens = encoded.count
         self.keys = len(self.fields["keys"])
 
 
+def _blocks(field: bytes) -> tuple[Block, ...]:
+    """From handles."""
+    return tuple(map(Block._make, rows(field).tolist()))
+
+
+def _references(blocks: Iterable[Block]) -> bytes:
+    return numbers("I", [number for block in blocks for number in (block.block_id, block.generation)])
+
+
 def _description(tokens_per_block: int) -> int:
     """An upper guess of the size of pins and pools, counted in block handles."""
-    return 1000
+    return 2000
 
 
 def allocate_blocks(count: int, *, window_size: int = 0) -> Call[values.Allocation]:
@@ -51,8 +61,7 @@ def allocate_blocks(count: int, *, window_size: int = 0) -> Call[values.Allocati
     Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, UNKNOWN_WINDOW.
     """
     return Call("allocate_blocks", v1.AllocateBlocksRequest(window_size=window_size, count=count),
-                lambda done: values.Allocation(tuple(Block(block.block_id, block.generation, block.slot_index)
-                                                     for block in done.blocks), done.ready_ticket),
+                lambda done: values.Allocation(_blocks(done.blocks), done.ready_ticket),
                 handles=lambda tokens_per_block: count)
 
 
@@ -61,8 +70,7 @@ def free_blocks(blocks: Iterable[Block], *, window_size: int = 0) -> Call[None]:
 
     Errors: STALE_HANDLE, DOUBLE_FREE, FOREIGN_BLOCK, UNKNOWN_BLOCK, UNKNOWN_WINDOW, INVALID_COUNT.
     """
-    refs = [v1.BlockRef(block_id=block.block_id, generation=block.generation) for block in blocks]
-    return Call("free_blocks", v1.FreeBlocksRequest(window_size=window_size, blocks=refs), lambda done: None)
+    return Call("free_blocks", v1.FreeBlocksRequest(window_size=window_size, blocks=_references(blocks)), lambda done: None)
 
 
 def fill_blocks(fills: Iterable[values.BlockFill], *, window_size: int = 0) -> Call[None]:
@@ -73,9 +81,8 @@ def fill_blocks(fills: Iterable[values.BlockFill], *, window_size: int = 0) -> C
     declared before), INVALID_COUNT (no blocks, or more tokens than a block has), and those of
     free_blocks.
     """
-    filled = [v1.BlockFill(block=v1.BlockRef(block_id=fill.block.block_id, generation=fill.block.generation),
-                           filled_tokens=fill.filled_tokens, finalize=fill.finalize) for fill in fills]
-    return Call("fill_blocks", v1.FillBlocksRequest(window_size=window_size, blocks=filled), lambda done: None)
+    filled = [number for fill in fills for number in (fill.block.block_id, fill.block.generation, fill.filled_tokens, bool(fill.finalize))]
+    return Call("fill_blocks", v1.FillBlocksRequest(window_size=window_size, blocks=numbers("I", filled)), lambda done: None)
 
 
 def describe_blocks(blocks: Iterable[Block], *, window_size: int = 0) -> Call[tuple[values.BlockState, ...]]:
@@ -85,11 +92,11 @@ def describe_blocks(blocks: Iterable[Block], *, window_size: int = 0) -> Call[tu
     Errors: STALE_HANDLE (also of a freed block), FOREIGN_BLOCK, UNKNOWN_BLOCK, UNKNOWN_WINDOW,
     INVALID_COUNT (no blocks).
     """
-    refs = [v1.BlockRef(block_id=block.block_id, generation=block.generation) for block in blocks]
-    return Call("describe_blocks", v1.DescribeBlocksRequest(window_size=window_size, blocks=refs),
+    named = _references(blocks)
+    return Call("describe_blocks", v1.DescribeBlocksRequest(window_size=window_size, blocks=named),
                 lambda done: tuple(values.BlockState(state.holders, state.filled_tokens, state.finalized, state.cached)
                                    for state in done.blocks),
-                handles=lambda tokens_per_block: len(refs))
+                handles=lambda tokens_per_block: len(named) // 4)  # A state is larger than a reference.
 
 
 def _with_tier_names(found: values.Match, session: Surroundings) -> values.Match:
@@ -110,8 +117,7 @@ def match(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_toke
     prefix = _Prefix(v1.MatchPrefixRequest, tokens, namespace, extra_token_ids, multimodal_items, keys)
 
     def take(done: Any) -> values.Match:
-        blocks = tuple(Block(block.block_id, block.generation, block.slot_index) for block in done.blocks)
-        return values.Match(done.matched_tokens, blocks, done.cached_tokens,
+        return values.Match(done.matched_tokens, _blocks(done.blocks), done.cached_tokens,
                             {Tier(place).name.lower(): count for place, count in enumerate(done.tokens_by_tier, 1)})
 
     return Call("match_prefix", v1.MatchPrefixRequest(**prefix.fields), take, complete=_with_tier_names, packed=prefix.packed,
@@ -146,8 +152,9 @@ def offload(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_to
     `keys`: instead of tokens, see Namespace.keyed.
     Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT.
     """
-    return Call("offload_prefix", v1.OffloadPrefixRequest(**prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)),
-                lambda done: values.Moved(done.blocks, done.ready_ticket))
+    prefix = _Prefix(v1.OffloadPrefixRequest, tokens, namespace, extra_token_ids, multimodal_items, keys)
+    return Call("offload_prefix", v1.OffloadPrefixRequest(**prefix.fields), lambda done: values.Moved(done.blocks, done.ready_ticket),
+                packed=prefix.packed)
 
 
 def prefetch(tokens: Tokens = (), *, target: PrefetchTarget = PrefetchTarget.PRIMARY, deadline: float | None = None,
@@ -202,9 +209,9 @@ def invalidate(tokens: Tokens = (), *, namespace: Namespace | None = None, extra
     Errors: INVALID_ARGUMENT, PERMISSION_DENIED (a tenant that shares: its published blocks belong
     to all sharing tenants).
     """
-    return Call("invalidate_prefix", v1.InvalidatePrefixRequest(
-        **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)),
-                lambda done: values.Invalidated(done.removed_blocks, done.durable_ticket))
+    prefix = _Prefix(v1.InvalidatePrefixRequest, tokens, namespace, extra_token_ids, multimodal_items, keys)
+    return Call("invalidate_prefix", v1.InvalidatePrefixRequest(**prefix.fields),
+                lambda done: values.Invalidated(done.removed_blocks, done.durable_ticket), packed=prefix.packed)
 
 
 def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
@@ -216,9 +223,9 @@ def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: 
     Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT
     (ranges that are not ascending, or a priority above 100).
     """
-    return Call("set_retention", v1.SetRetentionRequest(
-        retention=[part.message() for part in retention], **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)),
-                lambda done: int(done.blocks))
+    prefix = _Prefix(v1.SetRetentionRequest, tokens, namespace, extra_token_ids, multimodal_items, keys)
+    request = v1.SetRetentionRequest(retention=[part.message() for part in retention], **prefix.fields)
+    return Call("set_retention", request, lambda done: int(done.blocks), packed=prefix.packed)
 
 
 def _with_memory(pools: tuple[Pool, ...], session: Surroundings) -> tuple[Pool, ...]:
@@ -257,6 +264,6 @@ def pin(tokens: Tokens = (), *, lease: float | None = None, namespace: Namespace
     Errors: PIN_BUDGET_EXCEEDED (nothing is pinned), INVALID_COUNT (no tokens and no keys),
     KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT.
     """
-    request = v1.PinPrefixRequest(lease_ms=values.optional_milliseconds(lease),
-                                  **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys))
-    return Call("pin_prefix", request, lambda done: values.Pinned(done.pin_id, done.pinned_tokens, done.blocks))
+    prefix = _Prefix(v1.PinPrefixRequest, tokens, namespace, extra_token_ids, multimodal_items, keys)
+    return Call("pin_prefix", v1.PinPrefixRequest(lease_ms=values.optional_milliseconds(lease), **prefix.fields),
+                lambda done: values.Pinned(done.pin_id, done.pinned_tokens, done.blocks), packed=prefix.packed)

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from pagoda import errors
-from pagoda._contract import read_answer, rpc
+from pagoda._contract import rpc, v1
 from pagoda._extension import native
 from pagoda._map_socket import MapSocket, SessionRef
 from pagoda._wire import BatchRequest
@@ -126,7 +126,7 @@ class Rings:
         answer = ring.call(request.SerializeToString(), deadline - time.monotonic())
         try:
             if isinstance(answer, bytes):
-                return read_answer(answer)
+                return v1.SessionResponse.FromString(answer)
             status = rpc.Status.FromString(answer[0]) if isinstance(answer, tuple) else None
         except DecodeError:  # The daemon is out of order.
             ring.close()

@@ -3,7 +3,6 @@ Sequence and of aio.Sequence. It is also a method of the batches, which take the
 argument."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
@@ -11,10 +10,11 @@ from pagoda import values
 from pagoda._call import Call, Surroundings
 from pagoda._contract import v1
 from pagoda._operations import take_capacity
-from pagoda._wire import TokenField
+from pagoda._rows import rows
+from pagoda._wire import TokenField, number_field
 from pagoda.errors import Details, KvLost, Loss, PagodaError, make, of_result
 from pagoda.tables import Table
-from pagoda.values import Block, Keys, MultimodalItem, Namespace, Retention, Tokens, extra_id_list, key_list, token_list, token_row
+from pagoda.values import Keys, MultimodalItem, Namespace, Retention, Tokens, extra_id_list, key_list, token_list, token_row
 
 
 @dataclasses.dataclass
@@ -179,7 +179,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_token
     size = prompt.count + len(named) * sequence._tokens_per_block
     sequence._reserved_tokens = max(size, reserved_tokens)
     request = v1.AddSequenceRequest(
-        sequence_id=sequence.id, tokens=prompt.ids, reserved_tokens=reserved_tokens, namespace=values.named_namespace(namespace, named), keys=named,
+        sequence_id=sequence.id, reserved_tokens=reserved_tokens, namespace=values.named_namespace(namespace, named), keys=named,
         extra_token_ids=extra_id_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
         retention=[part.message() for part in retention], generated_priority=generated_priority,
         generated_duration_ms=values.optional_milliseconds(generated_duration), whole_blocks_only=whole_blocks_only, uncounted=uncounted)
@@ -204,8 +204,7 @@ def append(sequence: SequenceView, tokens: SupportsIndex | Tokens = (), *, compu
     added, named = TokenField(tokens if isinstance(tokens, Iterable) else [tokens], v1.AppendTokensRequest), key_list(keys)
     size = added.count + len(named) * sequence._tokens_per_block
     sequence._reserved_tokens += size
-    request = v1.AppendTokensRequest(sequence_id=sequence.id, tokens=added.ids, computed_tokens=computed or 0,
-                                     known_losses=sequence.known_losses, keys=named)
+    request = v1.AppendTokensRequest(sequence_id=sequence.id, computed_tokens=computed or 0, known_losses=sequence.known_losses, keys=named)
 
     def take(done: Any) -> None:
         sequence._opened().token_count = done.token_count
@@ -227,9 +226,9 @@ def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsInde
     """
     if len(tokens) != len(sequences) or (computed is not None and len(computed) != len(sequences)):
         raise ValueError(f"{len(sequences)} sequences, tokens for {len(tokens)}, computed for {len(computed or ())}")
-    named = [token_row(some) if isinstance(some, Iterable) else [some] for some in tokens]
+    named = [[some] if type(some) is int or not isinstance(some, Iterable) else token_row(some) for some in tokens]
     try:
-        flat = token_list([token for ids in named for token in ids])
+        flat = TokenField([token for ids in named for token in ids], v1.AppendStepRequest)
     except (TypeError, ValueError):
         for index, ids in enumerate(named):
             try:
@@ -241,32 +240,33 @@ def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsInde
     for sequence, ids in zip(sequences, named):
         sequence._reserved_tokens += len(ids)
     losses = [sequence.known_losses for sequence in sequences]
-    request = v1.AppendStepRequest(
-        sequence_ids=[sequence.id for sequence in sequences], tokens=flat,
-        token_counts=() if all(len(ids) == 1 for ids in named) else [len(ids) for ids in named],
-        computed_tokens=complete if any(complete) else (), known_losses=losses if any(losses) else ())
+    counts = [len(ids) for ids in named]
+    packed = number_field(v1.AppendStepRequest, "sequence_ids", "Q", [sequence.id for sequence in sequences]) + flat.packed
+    for name, numbers, usual in (("token_counts", counts, 1), ("computed_tokens", complete, 0), ("known_losses", losses, 0)):
+        if numbers.count(usual) != len(numbers):
+            packed += number_field(v1.AppendStepRequest, name, "I", numbers)
 
     def finish(done: Any, session: Surroundings) -> dict[int, PagodaError]:
         failed: dict[int, Any] = {one.index: of_result(one.error) for one in done.failed}
         for index, sequence in enumerate(sequences):
             if index not in failed:
-                sequence._opened().token_count += len(named[index])
+                sequence._opened().token_count += counts[index]
                 _take_computed(sequence, complete[index])
-        blocks = map(Block.of, done.block_ids, done.generations, done.slot_indices)
-        for index, first, count, ready in zip(done.grown, done.first_blocks, done.block_counts, done.ready_tickets):
+        handles, begin = rows(done.blocks), 0
+        for (index, first, count), ready in zip(rows(done.grown).tolist(), done.ready_tickets):
             opened = sequences[index]._opened()
             for window in session.cache.windows:
-                opened.tables[window.window_size]._put_blocks(first, itertools.islice(blocks, count))
+                opened.tables[window.window_size]._put(first, handles[begin:begin + count])
+                begin += count
             opened.ready_ticket = max(opened.ready_ticket, ready)
         return failed
 
     def errors(failed: dict[int, Any]) -> dict[int, PagodaError]:
         return {index: sequences[index]._error_of(details) for index, details in failed.items()}
 
-    most = sum(len(ids) for ids in named)
-    # An error's text counts as sixteen handles.
-    return Call("append_step", request, lambda done: done, complete=finish, behind_losses=errors,
-                handles=lambda tokens_per_block: most // tokens_per_block + 18 * len(sequences))
+    # An error counts as 28 handles.
+    return Call("append_step", v1.AppendStepRequest(), lambda done: done, complete=finish, behind_losses=errors, packed=packed,
+                handles=lambda tokens_per_block: flat.count // tokens_per_block + 30 * len(sequences))
 
 
 def reserve(sequence: SequenceView, count: int) -> Call[None]:
@@ -292,8 +292,8 @@ def commit(sequence: SequenceView, tokens: Tokens = (), *, computed: int | None 
     KEYS_AND_TOKENS, INVALID_KEY, WHOLE_BLOCKS_ONLY (of a keyed sequence), KV_LOST (see KvLost).
     """
     named = TokenField(tokens, v1.CommitTokensRequest)
-    request = v1.CommitTokensRequest(sequence_id=sequence.id, tokens=named.ids, computed_tokens=computed or 0,
-                                     known_losses=sequence.known_losses, keys=key_list(keys))
+    request = v1.CommitTokensRequest(sequence_id=sequence.id, computed_tokens=computed or 0, known_losses=sequence.known_losses,
+                                     keys=key_list(keys))
 
     def take(done: Any) -> None:
         sequence._opened().token_count = done.token_count

@@ -9,16 +9,15 @@ from types import MappingProxyType
 from typing import Any
 
 from pagoda._call import Pending, Surroundings
-from pagoda._extension import native
 from pagoda._map_socket import MapSocket, SessionRef
 from pagoda._sequences import SequenceView
 from pagoda._wire import BatchRequest, session_field
 from pagoda.errors import BatchFailed, Loss, of_result
 from pagoda.values import CacheInfo, Lane
 
-# The daemon remembers the last answers of a session, up to 1 MiB. A block handle takes up to 20
-# bytes. The bound is an eighth of that, so that answers of other threads fit too.
-_MOST_HANDLES = (1 << 17) // 20
+# The daemon remembers the last answers of a session, up to 1 MiB. A block handle takes 12 bytes.
+# The bound is an eighth of that, so that answers of other threads fit too.
+_MOST_HANDLES = (1 << 17) // 12
 _LANES = tuple(Lane)
 
 
@@ -78,30 +77,20 @@ class Session:
             for lane, ticket in zip(_LANES, completed, strict=True):
                 if ticket > self.completed_tickets[lane]:
                     self.completed_tickets[lane] = ticket
-            if native is not None and isinstance(result, native.Answer):
-                self._settle_successes(pending, result.results)
-            else:
-                self._settle_all(pending, result)
-
-    def _settle_successes(self, pending: Sequence[Pending[Any]], results: Sequence[Any]) -> None:
-        for one, result in zip(pending, results, strict=True):
-            one._succeed(result, self._surroundings)
-        for one in pending:
-            one._take_losses()
-
-    def _settle_all(self, pending: Sequence[Pending[Any]], result: Any) -> None:
-        for one, outcome in zip(pending, result.results, strict=True):
-            if not outcome.HasField("error"):
-                one._succeed(getattr(outcome, outcome.WhichOneof("result")), self._surroundings)
-        for lost in result.shortened:
-            sequence = self._sequences.get(lost.sequence_id)
-            if sequence is not None:
-                sequence._take_loss(Loss(lost.sequence_id, lost.computed_tokens, lost.losses, lost.must_be_freed))
-        for one, outcome in zip(pending, result.results, strict=True):
-            if outcome.HasField("error"):
-                one._fail(of_result(outcome.error))
-            else:
+            failed = []
+            for one, outcome in zip(pending, result.results, strict=True):
+                if outcome.HasField("error"):
+                    failed.append((one, outcome.error))
+                else:
+                    one._succeed(getattr(outcome, outcome.WhichOneof("result")), self._surroundings)
+            for lost in result.shortened:
+                sequence = self._sequences.get(lost.sequence_id)
+                if sequence is not None:
+                    sequence._take_loss(Loss(lost.sequence_id, lost.computed_tokens, lost.losses, lost.must_be_freed))
+            for one in pending:
                 one._take_losses()
+            for one, error in failed:
+                one._fail(of_result(error))
 
 
 class SessionView:

@@ -1,15 +1,16 @@
 """Serialized messages that are put together from parts, because prompts are long: a prompt's tokens
-are encoded once, and then only copied as bytes."""
+become bytes once, and are then only copied."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pagoda._contract import v1
 from pagoda._extension import native
-from pagoda.values import Tokens, token_list, token_row
+from pagoda._rows import numbers
+from pagoda.values import MOST_TOKEN, Tokens, token_list, token_row
 
 
 _SMALL = tuple(bytes((value,)) for value in range(128))
@@ -33,12 +34,12 @@ def _tag(number: int) -> bytes:
 
 
 _OPERATIONS = {field.name: _tag(field.number) for field in v1.Operation.DESCRIPTOR.fields}
-_OPERATION, _SESSION, _BATCH = _tag(1), _tag(1), _tag(2)
+_OPERATION, _BATCH = _tag(1), _tag(2)
 _STEP, _COMPLETED_STEP, _RETRY_ID = b"\x10", b"\x18", b"\x20"
 
 
 def _row(tokens: Tokens) -> Any:
-    """The tokens as a list, or as an array without a copy. The extension checks the elements."""
+    """The tokens as a list, or as an array without a copy. Nothing has checked the elements."""
     if type(tokens) is not list and hasattr(tokens, "__array__"):
         try:
             array = np.asarray(tokens)
@@ -50,29 +51,46 @@ def _row(tokens: Tokens) -> Any:
 
 
 @functools.cache
-def _number(request: Any) -> int:
-    number: int = request.DESCRIPTOR.fields_by_name["tokens"].number
+def _number(request: Any, name: str = "tokens") -> int:
+    number: int = request.DESCRIPTOR.fields_by_name[name].number
     return number
 
 
-class TokenField:
-    """Token ids on their way into a request. Without the extension they go into the message as
-    `ids`. With it they are `packed`: bytes that follow the serialized message."""
+def _packed(number: int, row: Any) -> bytes:
+    """Like the extension's function of that name."""
+    if not isinstance(row, np.ndarray) or row.min() < 0 or row.max() > MOST_TOKEN:
+        row = token_list(row)  # Refuses an array.
+    return _field(number, np.asarray(row, "<u4").tobytes())
 
-    __slots__ = ("count", "ids", "packed")
+
+_pack = _packed if native is None else native.packed
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _tag(number) + varint(len(content)) + content
+
+
+class TokenField:
+    """Token ids on their way into a request: `packed`, a serialized field that follows the others
+    of the message, and the `count` of tokens."""
+
+    __slots__ = ("count", "packed")
 
     def __init__(self, tokens: Tokens, request: Any) -> None:
         """`request`: the class of the message. ValueError, TypeError: something is no token id."""
-        row = token_list(tokens) if native is None else _row(tokens)
+        row = _row(tokens)
         self.count = len(row)
-        self.ids: list[int] | tuple[()] = row if native is None else ()
-        self.packed: bytes = native.packed(_number(request), row) if native is not None and self.count else b""
+        self.packed: bytes = _pack(_number(request), row) if self.count else b""
+
+
+def number_field(request: Any, name: str, kind: str, values: Sequence[int]) -> bytes:
+    """A packed field of the message's class: see `numbers`."""
+    return _field(_number(request, name), numbers(kind, values))
 
 
 def session_field(session: Any) -> bytes:
     """The first field of an ExecuteRequest or a SessionRequest: a v1.SessionRef."""
-    serialized: bytes = session.SerializeToString()
-    return _SESSION + varint(len(serialized)) + serialized
+    return _field(1, session.SerializeToString())
 
 
 def operation(name: str, request: Any, packed: bytes = b"") -> tuple[bytes, bytes]:

@@ -136,10 +136,6 @@ class Block(NamedTuple):
         """None for an entry that a sliding window has passed."""
         return None if slot_index == NO_BLOCK else cls(block_id, generation, slot_index)
 
-    @classmethod
-    def take(cls, handle: Any) -> "Block | None":
-        return cls.of(handle.block_id, handle.generation, handle.slot_index)
-
 
 @dataclasses.dataclass(frozen=True)
 class Namespace:

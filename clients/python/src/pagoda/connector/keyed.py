@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pagoda._contract import v1
+from pagoda._rows import rows
 from pagoda.caches import CacheIdentity
 from pagoda.connector.keyed_options import KeyedOptions, cache_name, tokens_per_block
 from pagoda.connector.keyed_session import Budget, MappedSession, SharedSession
@@ -403,7 +404,7 @@ class KeyedPages:
                 opened.append(None)
                 continue
             done = result.add_sequence
-            places = [block.slot_index for block in done.tables[0].blocks]
+            places = rows(done.tables[0].blocks)[:, 2].tolist()
             opened.append(_Opened(Hold(session, sequence, places[:done.matched_tokens // self._block_tokens]), places))
             ticket = max(ticket, done.ready_ticket)
         is_ready = False

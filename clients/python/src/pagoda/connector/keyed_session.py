@@ -144,7 +144,7 @@ class SharedSession:
         request = v1.ExecuteRequest(session=client._session.ref, batch=v1.Batch(operations=ends + operations))
         try:
             with budget.spend() as seconds:
-                return client._unary(client._calls.execute_message, request, min(seconds, self._options.timeout)).result
+                return client._unary(client._calls.execute, request, min(seconds, self._options.timeout)).result
         except PagodaError:
             with self._lock:
                 session.leaving |= dict.fromkeys(leaving, 0.0)
