@@ -39,7 +39,7 @@ namespace pagoda {
 //
 // Deterministic. Thread-compatible. Cost: each call does for every cache what the policy does,
 // amortised O(1). Takes 8 bytes for each content, and for each place of a cache 32 bytes and what
-// the policy takes: 0.6 MB for 16,384 contents with "mq", 1.0 MB with "learned".
+// the policy takes: 1.0 MB for 16,384 contents with "learned".
 class PolicySimulation {
  public:
   static constexpr size_t kCaches = ReuseCounts::kSimulated;

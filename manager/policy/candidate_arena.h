@@ -14,9 +14,8 @@ namespace pagoda {
 
 // Links for the slots of a tier, followed by the sentinels of lists, in one array. So a neighbour
 // is found without knowing whether it is a slot or a sentinel. A slot is in at most one list of all
-// tenants, so all lists of a tier share the links. Takes 8 bytes for each slot, written at once,
-// and 8 for each list, which the list writes when it is created. Not movable: lists point into it.
-// Thread-compatible.
+// tenants, so all lists of a tier share the links. Takes 8 bytes for each slot and each list. Not
+// movable: lists point into it. Thread-compatible.
 class CandidateArena {
  public:
   // An index below num_slots is a slot, any other a sentinel.
@@ -32,16 +31,13 @@ class CandidateArena {
   CandidateArena(const CandidateArena&) = delete;
   CandidateArena& operator=(const CandidateArena&) = delete;
 
-  // Reserves `count` sentinels and returns the index of the first. MakeLists initialises them.
+  // Adds `count` empty lists and returns the index of the first one's sentinel.
   uint32_t AddLists(uint32_t count) {
     PAGODA_CHECK(count <= max_lists_ - num_lists_, "the arena has space for all its lists");
     const uint32_t first = num_slots_ + num_lists_;
     num_lists_ += count;
-    return first;
-  }
-  // Initialises the sentinels [first, first + count) of AddLists as empty lists.
-  void MakeLists(uint32_t first, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) Unlink(first + i);
+    return first;
   }
 
   uint32_t num_slots() const { return num_slots_; }

@@ -29,16 +29,9 @@ class CandidateLists {
 
   // REQUIRES: the arena has space for kNumLists more, and outlives the lists.
   explicit CandidateLists(CandidateArena* arena)
-      : arena_(arena),
-        links_(arena->links()),
+      : links_(arena->links()),
         num_slots_(arena->num_slots()),
         first_(arena->AddLists(kNumLists)) {}
-
-  // Makes the lists [list, list + count), empty. REQUIRES of all other calls: their list was made.
-  void Make(uint32_t list, uint32_t count) {
-    PAGODA_CHECK(count <= kNumLists && list <= kNumLists - count, "the lists exist");
-    arena_->MakeLists(first_ + list, count);
-  }
 
   void PushBack(uint32_t list, SlotIndex slot) {
     const uint32_t sentinel = SentinelOf(list);
@@ -61,21 +54,6 @@ class CandidateLists {
     // Both neighbours are the same only if that is the sentinel: the list is empty now.
     if (links.previous == links.next) MarkEmpty(links.next - first_);
   }
-  // Moves all slots of `from` to the front of `to`, in their order. REQUIRES: the lists differ.
-  void Prepend(uint32_t from, uint32_t to) {
-    const uint32_t source = SentinelOf(from);
-    const uint32_t target = SentinelOf(to);
-    const Links moved = links_[source];
-    if (moved.next == source) return;
-    const uint32_t old_first = links_[target].next;
-    links_[target].next = moved.next;
-    links_[moved.next].previous = target;
-    links_[moved.previous].next = old_first;
-    links_[old_first].previous = moved.previous;
-    links_[source] = {source, source};
-    MarkEmpty(from);
-    MarkNotEmpty(to);
-  }
 
   // kNoSlot if the list is empty.
   SlotIndex front(uint32_t list) const {
@@ -87,11 +65,6 @@ class CandidateLists {
     if (words_ == 0) return kNoList;
     const auto word = static_cast<uint32_t>(std::countr_zero(words_));
     return word * 64 + static_cast<uint32_t>(std::countr_zero(bits_[word]));
-  }
-  // Which of the lists [first, first + count) have a slot: bit i stands for list first + i.
-  // REQUIRES: count is a power of two up to 64, and first is a multiple of it.
-  uint64_t NotEmpty(uint32_t first, uint32_t count) const {
-    return bits_[first / 64] >> (first % 64) & (~uint64_t{0} >> (64 - count));
   }
 
  private:
@@ -118,7 +91,6 @@ class CandidateLists {
     if (word == 0) words_ &= ~(uint64_t{1} << (list / 64));
   }
 
-  CandidateArena* const arena_;
   Links* const links_;  // By slot; then the sentinels of all lists of the arena.
   const uint32_t num_slots_;
   const uint32_t first_;  // The first of these lists' sentinels.

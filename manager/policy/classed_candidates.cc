@@ -22,7 +22,9 @@ uint32_t ClassedCandidates::ShelfFor(Priority priority) {
   return shelf;
 }
 
-// As AgingCandidates::RaiseFloor.
+// Merges the lists up to `reach`, as far as the ring holds without two keys in one list. Older keys
+// are prepended later, so they come first. If the floor is beyond that, all remaining candidates
+// have the same key now.
 void ClassedCandidates::RaiseFloor(uint32_t shelf, uint32_t of_class, uint64_t floor) {
   uint64_t& lowest = shelves_[shelf]->floors[of_class];
   const uint64_t reach = std::min(floor, lowest + kKeys - 1);

@@ -19,7 +19,8 @@
 
 namespace pagoda {
 
-// A calendar queue (see aging_candidates.h) for each class of each priority. A key is a time of
+// A calendar queue (R. Brown, "Calendar Queues: A Fast O(1) Priority Queue Implementation for the
+// Simulation Event Set Problem", CACM 1988) for each class of each priority. A key is a time of
 // last use, in steps of which the present is at most kKeys - 1 away; older keys count as the
 // oldest, in their previous order. Every call is amortised O(1).
 //

@@ -6,30 +6,22 @@
 
 namespace pagoda {
 
-template <uint32_t kNoteBits>
-EvictedNotes<kNoteBits>::EvictedNotes(uint32_t num_slots) : buckets_(std::max(1u, num_slots / 4)) {}
+EvictedContent::EvictedContent(uint32_t num_slots) : buckets_(std::max(1u, num_slots / 4)) {}
 
 // The ways behind the one that is found move up.
-template <uint32_t kNoteBits>
-auto EvictedNotes<kNoteBits>::TakeFrom(Bucket& bucket, uint64_t in_newer, uint64_t in_older)
-    -> Memory {
+uint32_t EvictedContent::TakeFrom(Bucket& bucket, uint64_t in_newer, uint64_t in_older) {
   const bool is_newer = in_newer != 0;
   uint64_t& word = is_newer ? bucket.newer : bucket.older;
   const auto way =
       static_cast<uint32_t>(std::countr_zero(is_newer ? in_newer : in_older)) / kWayBits;
-  const uint64_t place = (is_newer ? 0 : kWaysAWord) + way;
-  const Memory memory = {.note = static_cast<uint32_t>(word >> (way * kWayBits) & kMaxNote),
-                         .age = place * buckets_.size() + buckets_.size() / 2};
+  const auto note = static_cast<uint32_t>(word >> (way * kWayBits) & kMaxNote);
   const uint64_t below = (uint64_t{1} << (way * kWayBits)) - 1;
   word = (word & below) | (word >> kWayBits & ~below);
   if (is_newer) {
     bucket.newer |= bucket.older << (64 - kWayBits);
     bucket.older >>= kWayBits;
   }
-  return memory;
+  return note;
 }
-
-template class EvictedNotes<2>;
-template class EvictedNotes<4>;
 
 }  // namespace pagoda

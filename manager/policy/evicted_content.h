@@ -11,33 +11,26 @@
 
 namespace pagoda {
 
-// Remembers the contents that left last, with a note for each. It remembers about two contents
-// for each slot of its tier. It is a history buffer, like 2Q's A1out, MQ's Qout and S3-FIFO's ghost
-// queue. It is a set-associative table of fingerprints of 16 - kNoteBits bits: with notes of four
-// bits, one look-up in 500 finds content that was never there; with two bits, one in 2,000. Takes 4
-// bytes for each slot at once. Every call touches one 16-byte bucket. Thread-compatible.
-template <uint32_t kNoteBits>
-class EvictedNotes {
+// Remembers the contents that left last, with a note for each: about two contents for each slot. It
+// is a history buffer, like 2Q's A1out and S3-FIFO's ghost queue, as a set-associative table of
+// fingerprints of 14 bits. One look-up in 2,000 finds content that was never there. Takes 4 bytes
+// for each slot at once. Every call touches one 16-byte bucket. Thread-compatible.
+class EvictedContent {
  public:
+  static constexpr uint32_t kNoteBits = 2;
   static constexpr uint32_t kMaxNote = (1u << kNoteBits) - 1;
 
-  explicit EvictedNotes(uint32_t num_slots);
+  explicit EvictedContent(uint32_t num_slots);
 
   // `content` left; `note` is at most kMaxNote. BlockHash{} is not remembered.
   void Remember(BlockHash content, uint32_t note);
 
-  struct Memory {
-    uint32_t note = 0;
-    uint64_t age = 0;  // About how many others have left since.
-  };
   // Brings what the two calls read into the processor's cache.
   void Prefetch(BlockHash content) const { __builtin_prefetch(&buckets_[IndexOf(content)], 1); }
-  // Returns the memory of `content`, and forgets it.
-  std::optional<Memory> Take(BlockHash content);
+  // Returns the note of `content`, and forgets it.
+  std::optional<uint32_t> Take(BlockHash content);
 
  private:
-  static constexpr uint32_t kWays = 8;
-  static constexpr uint32_t kWaysAWord = 4;
   static constexpr uint32_t kWayBits = 16;
   static constexpr uint64_t kEachWay = 0x0001'0001'0001'0001;
 
@@ -61,17 +54,14 @@ class EvictedNotes {
         (word ^ fingerprint * (kEachWay << kNoteBits)) & ~(kEachWay * kMaxNote);
     return (differs - kEachWay) & ~differs & kEachWay << (kWayBits - 1);
   }
-  Memory TakeFrom(Bucket& bucket, uint64_t in_newer, uint64_t in_older);
+  uint32_t TakeFrom(Bucket& bucket, uint64_t in_newer, uint64_t in_older);
 
   BigArray<Bucket, &AllocateScattered> buckets_;
 };
 
-using EvictedContent = EvictedNotes<4>;
-
 // Inline, because a request makes these calls for hundreds of blocks.
 
-template <uint32_t kNoteBits>
-void EvictedNotes<kNoteBits>::Remember(BlockHash content, uint32_t note) {
+inline void EvictedContent::Remember(BlockHash content, uint32_t note) {
   PAGODA_CHECK(note <= kMaxNote, "a note has its bits");
   if (content == BlockHash{}) return;
   Bucket& bucket = buckets_[IndexOf(content)];
@@ -79,8 +69,7 @@ void EvictedNotes<kNoteBits>::Remember(BlockHash content, uint32_t note) {
   bucket.newer = bucket.newer << kWayBits | Fingerprint(content) << kNoteBits | note;
 }
 
-template <uint32_t kNoteBits>
-auto EvictedNotes<kNoteBits>::Take(BlockHash content) -> std::optional<Memory> {
+inline std::optional<uint32_t> EvictedContent::Take(BlockHash content) {
   if (content == BlockHash{}) return std::nullopt;
   Bucket& bucket = buckets_[IndexOf(content)];
   const uint64_t fingerprint = Fingerprint(content);

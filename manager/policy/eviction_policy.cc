@@ -4,33 +4,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "manager/policy/learned_policy.h"
-#include "manager/policy/lfu_aging_policy.h"
-#include "manager/policy/multi_queue_policy.h"
 #include "manager/policy/priority_lru_policy.h"
 
 namespace pagoda {
 namespace {
-
-// The tables of these policies are of one tier.
-template <class Policy>
-TierPolicies Make(const PolicyTiers& tiers, uint16_t num_tenants) {
-  TierPolicies policies;
-  for (size_t t = 0; t < kMaxTiers; ++t) {
-    if (tiers[t].num_slots == 0) continue;
-    const auto shared = std::make_shared<typename Policy::Shared>(tiers[t].num_slots, num_tenants);
-    for (uint16_t i = 0; i < num_tenants; ++i) {
-      policies[t].push_back(std::make_unique<Policy>(shared));
-    }
-  }
-  return policies;
-}
 
 struct Entry {
   std::string_view name;
@@ -39,9 +22,7 @@ struct Entry {
 
 constexpr std::array kPolicies = {
     Entry{"learned", &MakeLearnedPolicies},
-    Entry{"lru", &Make<PriorityLruPolicy>},
-    Entry{"mq", &Make<MultiQueuePolicy>},
-    Entry{"lfuda", &Make<LfuAgingPolicy>},
+    Entry{"lru", &MakePriorityLruPolicies},
 };
 
 }  // namespace
@@ -62,8 +43,11 @@ absl::StatusOr<TierPolicies> MakeEvictionPolicies(std::string_view name, const P
   const auto entry = std::find_if(kPolicies.begin(), kPolicies.end(),
                                   [name](const Entry& policy) { return policy.name == name; });
   if (entry == kPolicies.end()) {
-    std::string message = "there is no eviction policy \"" + std::string(name) + "\"; there are";
-    for (const Entry& policy : kPolicies) (message += ' ').append(policy.name);
+    std::string message = "there is no eviction policy '" + std::string(name) + "'; there are ";
+    for (const Entry& policy : kPolicies) {
+      if (&policy != kPolicies.data()) message += ", ";
+      message += policy.name;
+    }
     return MakeError(Reason::kInvalidArgument, message);
   }
   return entry->make(tiers, num_tenants);

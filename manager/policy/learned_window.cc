@@ -12,7 +12,7 @@ constexpr uint32_t kStepsAFirstTier = 128;
 constexpr uint32_t kKeysATier = 8;
 // Contents that every window remembers, as far as that is not more than four times its slots.
 constexpr uint32_t kLeastRemembered = 128 * 1024;
-constexpr uint32_t kRememberedASlot = 2;  // By EvictedNotes.
+constexpr uint32_t kRememberedASlot = 2;  // By EvictedContent.
 constexpr uint16_t kOldest = 1 << 15;
 
 uint32_t FirstTier(const PolicyTiers& tiers) {
@@ -37,7 +37,7 @@ uint32_t BlocksDownTo(const PolicyTiers& tiers, size_t tier) {
   return std::max(in_memory, on_disk);
 }
 
-// The slots for which EvictedNotes remembers as much as wanted.
+// The slots for which EvictedContent remembers as much as wanted.
 uint32_t RememberedFor(uint32_t slots) {
   return std::max(slots, std::min(2 * slots, kLeastRemembered / kRememberedASlot));
 }
@@ -91,8 +91,8 @@ inline void LearnedWindow::Use(Known& known, BlockHash content, uint32_t reuse_c
 void LearnedWindow::EndArrivals(uint32_t count) {
   arrivals_.Pop(count, [this](const Arrival& arrival) {
     uint32_t uses = arrival.uses;
-    const std::optional<EvictedUses::Memory> memory = evicted_.Take(arrival.content);
-    if (memory.has_value()) uses = std::max(uses, OneMore(memory->note));
+    const std::optional<uint32_t> uses_before = evicted_.Take(arrival.content);
+    if (uses_before.has_value()) uses = std::max(uses, OneMore(*uses_before));
     Known& known = tiers_[arrival.tier].known[arrival.slot.value()];
     known = {.is_new = 1};
     Use(known, arrival.content, ReuseClass::Of(uses, arrival.kind));

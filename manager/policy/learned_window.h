@@ -182,8 +182,7 @@ class LearnedWindow {
   std::array<TierTables, kMaxTiers> tiers_;
   const bool has_several_tiers_;
   Moving moving_;
-  using EvictedUses = EvictedNotes<2>;
-  EvictedUses evicted_;
+  EvictedContent evicted_;  // Notes: how often it was used.
   Waiting<Arrival> arrivals_;
   Waiting<Departure> departures_;
   std::vector<std::unique_ptr<ReuseSample>> samples_;  // In the order of the tiers.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "manager/policy/candidate_arena.h"
 #include "manager/policy/candidate_lists.h"
@@ -17,15 +18,10 @@ namespace pagoda {
 // each slot. Each tenant takes 0.9 KiB.
 class PriorityLruPolicy final : public EvictionPolicy {
  public:
-  // The tables that the policies of a tier's tenants share.
-  struct Shared {
-    Shared(uint32_t num_slots, uint16_t num_tenants)
-        : candidates(num_slots, num_tenants * kNumLists) {}
+  static constexpr uint32_t kNumLists = kMaxPriority + 1;  // One for each priority.
 
-    CandidateArena candidates;
-  };
-
-  explicit PriorityLruPolicy(std::shared_ptr<Shared> shared);
+  explicit PriorityLruPolicy(std::shared_ptr<CandidateArena> arena)
+      : arena_(std::move(arena)), lists_(arena_.get()) {}
 
   bool follows_contents() const override { return false; }
   void Released(const BlockFacts& block) override;
@@ -35,11 +31,12 @@ class PriorityLruPolicy final : public EvictionPolicy {
   SlotIndex Evicted(const BlockFacts& victim, const BlockFacts* unparked) override;
 
  private:
-  static constexpr uint32_t kNumLists = kMaxPriority + 1;
-
-  const std::shared_ptr<Shared> shared_;  // Owned by these policies.
-  CandidateLists<kNumLists> lists_;       // One for each priority.
+  const std::shared_ptr<CandidateArena> arena_;  // Of all policies of the tier.
+  CandidateLists<kNumLists> lists_;
 };
+
+// As MakeEvictionPolicies().
+TierPolicies MakePriorityLruPolicies(const PolicyTiers& tiers, uint16_t num_tenants);
 
 }  // namespace pagoda
 

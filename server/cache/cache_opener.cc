@@ -45,13 +45,8 @@ absl::Status Mismatch(const std::string& name, const std::string& what) {
 
 absl::Status CheckCall(const OpenCacheCall& call) {
   if (absl::Status status = CheckCacheName(call.name); !status.ok()) return status;
-  const auto& policies = EvictionPolicyNames();
-  if (!call.eviction_policy.empty() &&
-      std::find(policies.begin(), policies.end(), call.eviction_policy) == policies.end()) {
-    return InvalidArgument(
-        absl::StrCat("there is no eviction policy '", call.eviction_policy, "'"));
-  }
-  return absl::OkStatus();
+  if (call.eviction_policy.empty()) return absl::OkStatus();
+  return MakeEvictionPolicies(call.eviction_policy, {}, 1).status();
 }
 
 absl::Status CheckBlockBytes(const CacheLayout& layout, uint32_t tokens_per_block) {

@@ -11,7 +11,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/error.h"
 #include "manager/policy/eviction_policy.h"
 #include "manager/words/retention.h"
@@ -30,8 +29,6 @@ namespace {
 constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxModelText = 256;
 constexpr size_t kMaxTenantName = 128;  // See Namespace.tenant.
-
-void AppendView(std::string* out, std::string_view text) { out->append(text); }
 
 absl::Status CheckPowerOfTwo(uint64_t value) {
   if (std::has_single_bit(value)) return absl::OkStatus();
@@ -66,10 +63,7 @@ absl::Status CheckModelText(const std::string& text) {
 }
 
 absl::Status CheckPolicy(const std::string& name) {
-  const auto& names = EvictionPolicyNames();
-  if (std::find(names.begin(), names.end(), name) != names.end()) return absl::OkStatus();
-  return InvalidArgument(
-      absl::StrCat("'", name, "' is none of ", absl::StrJoin(names, ", ", AppendView)));
+  return MakeEvictionPolicies(name, {}, 1).status();
 }
 
 // The keys of layers that are not opaque.

@@ -63,17 +63,15 @@ STORE = {f"redis_{what}_{size}" for what in ("get", "put", "get_cpu", "put_cpu")
 TRACES = ("agents", "chat", "shift")
 TRACE_WAYS = ("", "_overlap", "_seed2", "_seed2_overlap")
 EVICTION = {
-    figure for policy in ("mq", "learned") for figure in (
-        [f"eviction_{trace}{way}_{policy}_400{host}" for trace in TRACES for way in TRACE_WAYS for host in ("", "_host")] +
-        [f"eviction_{trace}_{policy}_400_disk" for trace in TRACES] +
-        [f"eviction_shift{way}_hour_{policy}_400{host}" for way in TRACE_WAYS for host in ("", "_host")
-         if way + host != "_overlap"] +  # Requests waited there.
-        [f"eviction_worst_{policy}", f"eviction_worst_hour_{policy}"])
-} | {f"eviction_{trace}_opt_400{host}" for trace in TRACES for host in ("", "_host")}
+    f"eviction_{trace}{way}_learned_400{host}" for trace in TRACES for way in TRACE_WAYS for host in ("", "_host")
+} | {f"eviction_{trace}_learned_400_disk" for trace in TRACES} | {
+    f"eviction_shift{way}_hour_learned_400{host}" for way in TRACE_WAYS for host in ("", "_host")
+    if way + host != "_overlap"  # Requests waited there.
+} | {"eviction_worst_learned", "eviction_worst_hour_learned"} | {f"eviction_{trace}_opt_400{host}" for trace in TRACES for host in ("", "_host")}
 RANDOM_TRACES = {f"eviction_random1_overlap_learned_3000{more}" for more in ("", "0", "_host")}
 ADVISE = {
     f"advise_error_synthetic_{policy}{tiers}_2000_{factor}x"
-    for policy in ("lru", "mq", "lfuda", "learned")
+    for policy in ("lru", "learned")
     for tiers in ("", "_ladder")
     for factor in ("0.5", "2", "4")
 } | {"advise_worst_error", "advise_within_error"}

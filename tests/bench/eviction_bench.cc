@@ -1,5 +1,5 @@
 // The hit rates of the eviction policies, beside those of lru on the same trace and tiers. They do
-// not depend on the machine. `deploy/bench.sh eviction` runs it: five minutes on two cores.
+// not depend on the machine. `deploy/bench.sh eviction` runs it: minutes on two cores.
 //
 //   eviction_bench [--smoke] [--trace FILE] [ID...]     only figures that begin with an ID
 //   eviction_bench --random N [ID...]                   on N random traces instead
@@ -9,8 +9,8 @@
 // from three seeds: `chat` is from seed 1, `chat_seed2` from seed 2. Requests run one by one; in
 // `TRACE_overlap` they overlap in time.
 //
-// Figures, in percent. One by one and from seed 1, POLICY is each policy but lru, and opt
-// (clairvoyance). Elsewhere it is mq and learned. A row without evictions is left out.
+// Figures, in percent. POLICY is each policy but lru; one by one and from seed 1 also opt
+// (clairvoyance). A row without evictions is left out.
 //   eviction_TRACE_POLICY_BLOCKS        the hit rate; beside lru's
 //   eviction_TRACE_POLICY_BLOCKS_host   with a host tier of three times as many blocks
 //   eviction_TRACE_POLICY_BLOCKS_disk   with a disk of three times as many instead; one by one and
@@ -25,8 +25,7 @@
 // more than 0.3 points. It also counts the rows in which a policy is above or below by more.
 //
 // A random trace is for policies that were made with the traces above: see random_traces.h. It is
-// called `random1` if its seed is 1; standard error says what it is like. 60 of
-// them take twelve minutes of processor time.
+// called `random1` if its seed is 1; standard error says what it is like. 60 of them take minutes.
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -60,7 +59,7 @@ struct Options {
 struct NamedTrace {
   std::string name;
   Trace trace;
-  bool has_all_policies = false;
+  bool has_opt = false;
 };
 
 std::deque<NamedTrace> MakeRandomTraces(uint64_t count) {
@@ -86,7 +85,7 @@ std::deque<NamedTrace> MakeTraces(const Options& options) {
                                                  .requests = options.smoke ? 600 : requests,
                                                  .hours = hours,
                                                  .seed = seed}),
-                      .has_all_policies = seed == 1});
+                      .has_opt = seed == 1});
   };
   for (const uint64_t seed : {1, 2, 7}) {
     if (options.smoke && seed == 7) break;
@@ -98,19 +97,18 @@ std::deque<NamedTrace> MakeTraces(const Options& options) {
   if (!options.conversation.empty()) {
     absl::StatusOr<Trace> read = ReadTrace(options.conversation);
     PAGODA_CHECK(read.ok(), std::string(read.status().message()).c_str());
-    traces.push_back({.name = "conversation", .trace = *std::move(read), .has_all_policies = true});
+    traces.push_back({.name = "conversation", .trace = *std::move(read), .has_opt = true});
   }
   return traces;
 }
 
 void Measure(const Options& options) {
-  std::vector<std::string> all_policies, few_policies;
+  std::vector<std::string> policies;
   for (const std::string_view policy : EvictionPolicyNames()) {
-    const bool is_one_of_few = policy == "mq" || policy == "learned";
-    if (is_one_of_few) few_policies.emplace_back(policy);
-    if (is_one_of_few || (policy != "lru" && !options.smoke)) all_policies.emplace_back(policy);
+    if (policy != "lru") policies.emplace_back(policy);
   }
-  all_policies.emplace_back(kOptPolicy);
+  std::vector<std::string> with_opt = policies;
+  with_opt.emplace_back(kOptPolicy);
   const std::vector<uint32_t> capacities =
       options.smoke ? std::vector<uint32_t>{400}
                     : std::vector<uint32_t>{1'000, 3'000, 10'000, 30'000, 100'000};
@@ -123,23 +121,23 @@ void Measure(const Options& options) {
       for (const uint32_t host_blocks : {uint32_t{0}, 3 * blocks}) {
         matrix.Add({.name = trace.name,
                     .trace = &trace.trace,
-                    .policies = trace.has_all_policies ? all_policies : few_policies,
+                    .policies = trace.has_opt ? with_opt : policies,
                     .blocks = blocks,
                     .lower_blocks = host_blocks,
                     .service = std::nullopt,
                     .by_hour = by_hour});
         matrix.Add({.name = trace.name + "_overlap",
                     .trace = &trace.trace,
-                    .policies = few_policies,
+                    .policies = policies,
                     .blocks = blocks,
                     .lower_blocks = host_blocks,
                     .service = ServiceModel{},
                     .by_hour = by_hour});
       }
-      if (!trace.has_all_policies || blocks > kMostAboveDisk) continue;
+      if (!trace.has_opt || blocks > kMostAboveDisk) continue;
       matrix.Add({.name = trace.name,
                   .trace = &trace.trace,
-                  .policies = few_policies,
+                  .policies = policies,
                   .blocks = blocks,
                   .lower_blocks = 3 * blocks,
                   .service = std::nullopt,

@@ -34,7 +34,7 @@ OpenCacheCall Call() {
           .tiers = {{.medium = Medium::kGpu, .bytes = 5},
                     {.medium = Medium::kHost, .free_permille = 250},
                     {.medium = Medium::kDisk, .bytes = uint64_t{1} << 50}},
-          .eviction_policy = "mq"};
+          .eviction_policy = "lru"};
 }
 
 v1::OpenCacheRequest Proto(const OpenCacheCall& call) {

@@ -28,7 +28,7 @@ struct CommandInfo {
   std::vector<OptionInfo> options;
 };
 
-// The words that a validator allows, taken from its description: "{lru,mq}", "{table->0,json->1}".
+// The words that a validator allows, taken from its description: "{lru,opt}", "{table->0,json->1}".
 std::vector<std::string> ChoicesIn(const std::string& type_name) {
   const size_t begin = type_name.find('{');
   const size_t end = type_name.find('}', begin);

@@ -325,9 +325,9 @@ fetched. Its speed is not in the figures, and no budget limits its writes.
 A model gives the blocks their size in bytes; all its layers count as full attention.
 Examples:
   pagodactl replay clients/pagodactl/testdata/chat.jsonl --blocks 0
-  pagodactl replay trace.jsonl --blocks 1000:100000:x2 --policy lru,mq --svg hit_rates.svg
+  pagodactl replay trace.jsonl --blocks 1000:100000:x2 --policy lru,learned --svg hit_rates.svg
   pagodactl replay trace.jsonl --one-by-one --blocks 1000,10000 --policy lru,opt
-  pagodactl replay trace.jsonl --blocks 10000 --host-blocks 10000,40000 --policy lru,mq
+  pagodactl replay trace.jsonl --blocks 10000 --host-blocks 10000,40000 --policy lru,learned
   pagodactl replay trace.jsonl --tiers hbm:gpu:1000,dram:host:9000,nvme:disk:40000
   pagodactl replay trace.jsonl --preset qwen3-8b \
       --tiers hbm:gpu:80GiB,dram:host:400GiB,nvme:disk:2TiB -o json)";

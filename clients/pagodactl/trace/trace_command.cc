@@ -46,7 +46,7 @@ The page replay_and_plan.md names the distributions and their sources.
 Examples:
   pagodactl trace generate --kind agents > agents.jsonl
   pagodactl trace generate --kind shift --requests 20000 --hours 8 --seed 7 shift.jsonl
-  pagodactl replay agents.jsonl --blocks 1000:30000:x2 --policy lru,mq)";
+  pagodactl replay agents.jsonl --blocks 1000:30000:x2 --policy lru,learned)";
 
 }  // namespace
 

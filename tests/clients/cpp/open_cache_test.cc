@@ -81,7 +81,7 @@ OpenCacheCall Call(const std::string& name) {
                      .layers = {layer, layer, layer},
                      .tiers = {{.medium = Medium::kHost, .free_permille = 500},
                                {.medium = Medium::kDisk, .bytes = 4096}},
-                     .eviction_policy = "mq"};
+                     .eviction_policy = "lru"};
   call.layers[2].window = WindowSize(1024);
   return call;
 }
@@ -99,7 +99,7 @@ TEST_F(OpenCacheTest, AsksAsItWasToldAndTellsWhatItGot) {
   const v1::OpenCacheRequest& request = service_.request();
   EXPECT_EQ(request.tenant(), "team-a");
   EXPECT_EQ(request.identity().model(), "org/tiny");
-  EXPECT_EQ(request.eviction_policy(), "mq");
+  EXPECT_EQ(request.eviction_policy(), "lru");
   ASSERT_EQ(request.layers_size(), 2);
   EXPECT_EQ(request.layers(0).count(), 2u);
   EXPECT_EQ(request.layers(0).kind(), v1::LAYER_KIND_KEY_VALUE);

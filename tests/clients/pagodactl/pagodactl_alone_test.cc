@@ -160,7 +160,7 @@ TEST(PagodactlTest, ReplayPrintsItsFiguresAsJson) {
 
 TEST(PagodactlTest, ReplayShowsHostTiersBesideNone) {
   const std::string replay = "replay " CHAT_TRACE " --one-by-one --blocks 100 --host-blocks ";
-  const Outcome outcome = RunProgram(replay + "100,300 --policy lru,mq -o json");
+  const Outcome outcome = RunProgram(replay + "100,300 --policy lru,learned -o json");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Json runs = Json::parse(outcome.out)["runs"];
   ASSERT_THAT(runs, SizeIs(6));
@@ -168,7 +168,7 @@ TEST(PagodactlTest, ReplayShowsHostTiersBesideNone) {
     const Json& none = runs[3 * policy];
     const Json& small = runs[3 * policy + 1];
     const Json& large = runs[3 * policy + 2];
-    EXPECT_EQ(none["policy"], policy == 0 ? "lru" : "mq");
+    EXPECT_EQ(none["policy"], policy == 0 ? "lru" : "learned");
     EXPECT_EQ(none["host_blocks_hit"], 0);
     EXPECT_EQ(none["offloads"], 0);
     EXPECT_EQ(small["host_blocks"], 100);

@@ -483,11 +483,11 @@ def ask(monkeypatch, name, *args, **options):
 
 def test_a_cache_is_opened_as_it_is_asked_for(monkeypatch):
     opened, request, timeout = ask(monkeypatch, "open_cache", "unix:/nowhere", "tiny", identity=IDENTITY, layers=LAYERS, tokens_per_block=16,
-                                   host="50%", gpu=4096, disk="1GiB", eviction_policy="mq", tenant="team-a", timeout=3)
+                                   host="50%", gpu=4096, disk="1GiB", eviction_policy="lru", tenant="team-a", timeout=3)
     assert (opened.cache.name, opened.cache.tokens_per_block, opened.created, opened.epoch, timeout) == ("tiny", 16, True, 9, 3)
     v1 = _contract.v1
     assert request == v1.OpenCacheRequest(
-        name="tiny", tokens_per_block=16, eviction_policy="mq", tenant="team-a",
+        name="tiny", tokens_per_block=16, eviction_policy="lru", tenant="team-a",
         identity=v1.CacheIdentity(model="org/tiny", revision="r1", dtype="bfloat16", layout="NHD", kernel_packing="flash-1"),
         layers=[v1.LayerGroup(count=30, window_size=4096, kind=1, num_kv_heads=8, head_dim=128, dtype=3),
                 v1.LayerGroup(count=2, kind=2, num_kv_heads=1, head_dim=576, dtype=2),

@@ -38,7 +38,7 @@ TEST(HitRateCurveTest, WithoutSamplingItIsTheCurveOfLru) {
 
 TEST(HitRateCurveTest, ASampleIsWithinOneAndAHalfPoints) {
   const std::vector<BlockPrompt> trace = Conversations(2, 12'000);
-  for (const char* policy : {"lru", "mq", "lfuda", "learned"}) {
+  for (const char* policy : {"lru", "learned"}) {
     const TraceResult now = RunTrace(trace, {.tier_blocks = {10'000}, .policy = policy});
     ASSERT_LT(now.counts.rate, 0.11);
     const HitRateCurve curve(&now.counts);
@@ -55,43 +55,38 @@ TEST(HitRateCurveTest, ASampleIsWithinOneAndAHalfPoints) {
   }
 }
 
-// Half the capacity is where the policies differ most from LRU.
+// Half the capacity is where "learned" differs most from LRU.
 TEST(HitRateCurveTest, MostEstimatesAreWithinTheirError) {
   int within = 0, all = 0;
   for (const uint64_t seed : {5, 6}) {
     const std::vector<BlockPrompt> trace = Conversations(seed, 4000);
-    for (const char* policy : {"mq", "lfuda", "learned"}) {
-      const TraceResult now = RunTrace(trace, {.tier_blocks = {2000}, .policy = policy});
-      ASSERT_TRUE(now.counts.is_simulated);
-      for (const double factor : {0.5, 2.0, 4.0}) {
-        const TraceResult then =
-            RunTrace(trace, {.tier_blocks = {static_cast<uint32_t>(2000 * factor)},
-                             .policy = policy,
-                             .samples = 0});
-        const HitRateCurve::Estimate estimate = HitRateCurve(&now.counts).At(factor);
-        const double off = std::abs(estimate.hit_rate - then.hit_rate);
-        EXPECT_LT(Points(off), 1.5) << policy << factor;
-        EXPECT_LT(Points(estimate.error), 1.5) << policy << factor;
-        within += off <= estimate.error ? 1 : 0;
-        ++all;
-      }
+    const TraceResult now = RunTrace(trace, {.tier_blocks = {2000}, .policy = "learned"});
+    ASSERT_TRUE(now.counts.is_simulated);
+    for (const double factor : {0.5, 2.0, 4.0}) {
+      const TraceResult then =
+          RunTrace(trace, {.tier_blocks = {static_cast<uint32_t>(2000 * factor)},
+                           .policy = "learned",
+                           .samples = 0});
+      const HitRateCurve::Estimate estimate = HitRateCurve(&now.counts).At(factor);
+      const double off = std::abs(estimate.hit_rate - then.hit_rate);
+      EXPECT_LT(Points(off), 1.5) << factor;
+      EXPECT_LT(Points(estimate.error), 1.5) << factor;
+      within += off <= estimate.error ? 1 : 0;
+      ++all;
     }
   }
   EXPECT_GE(within, all * 9 / 10);
 }
 
-// Its tiers are simulated as one. Those of "mq" know nothing of each other: its ladders are up to
-// 1.7 points off.
-TEST(HitRateCurveTest, ALadderOfAnotherPolicyIsWithinOneAndAHalfPoints) {
+// Its tiers are simulated as one.
+TEST(HitRateCurveTest, ALadderOfLearnedIsWithinOneAndAHalfPoints) {
   const std::vector<BlockPrompt> trace = Conversations(8, 6000);
-  for (const char* policy : {"lfuda", "learned"}) {
-    const TraceResult now = RunTrace(trace, {.tier_blocks = {1000, 3000}, .policy = policy});
-    for (const uint32_t host : {1000, 7000, 15'000}) {
-      const TraceResult then =
-          RunTrace(trace, {.tier_blocks = {1000, host}, .policy = policy, .samples = 0});
-      const HitRateCurve::Estimate estimate = HitRateCurve(&now.counts).At((1000 + host) / 4000.0);
-      EXPECT_NEAR(Points(estimate.hit_rate), Points(then.hit_rate), 1.5) << policy << host;
-    }
+  const TraceResult now = RunTrace(trace, {.tier_blocks = {1000, 3000}, .policy = "learned"});
+  for (const uint32_t host : {1000, 7000, 15'000}) {
+    const TraceResult then =
+        RunTrace(trace, {.tier_blocks = {1000, host}, .policy = "learned", .samples = 0});
+    const HitRateCurve::Estimate estimate = HitRateCurve(&now.counts).At((1000 + host) / 4000.0);
+    EXPECT_NEAR(Points(estimate.hit_rate), Points(then.hit_rate), 1.5) << host;
   }
 }
 

@@ -259,7 +259,7 @@ TEST_F(SmallDistancesTest, CountsDoNotHalveBeforeADayIsOver) {
 }
 
 TEST(ReuseDistancesTest, ASimulationCountsForEachFactorUnderThePolicy) {
-  ReuseDistances distances({.capacity_blocks = 40, .max_samples = 640, .policy = "mq"});
+  ReuseDistances distances({.capacity_blocks = 40, .max_samples = 640, .policy = "learned"});
   const auto simulated = [&] {
     std::array<double, ReuseCounts::kSimulated> sums = {};
     for (const ReuseCounts::Group& group : distances.counts().groups) {

@@ -169,8 +169,8 @@ class NaiveLearned {
     arrivals_.pop_front();
     Block& known = tiers_[arrival.tier].blocks[arrival.block.slot];
     known.kind = KindOf(arrival.block);
-    if (const auto memory = evicted_.Take(arrival.block.hash)) {
-      known.uses = std::min(memory->note + 1, 3u);
+    if (const auto uses_before = evicted_.Take(arrival.block.hash)) {
+      known.uses = std::min(*uses_before + 1, 3u);
     }
     Use(known, arrival.block.hash);
   }
@@ -208,7 +208,7 @@ class NaiveLearned {
   }
 
   const bool several_;
-  EvictedNotes<2> evicted_;
+  EvictedContent evicted_;
   std::vector<std::unique_ptr<ReuseSample>> samples_;  // By tier: of it and those above.
   std::vector<Tier> tiers_;
   uint32_t key_shift_ = 0;

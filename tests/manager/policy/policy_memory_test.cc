@@ -64,11 +64,10 @@ TEST_P(PolicyMemoryTest, AMillionSlotsTakeTheirBytesOnceForAHundredTenants) {
   const int64_t bytes = AllocatedBytes() - before;
   ASSERT_TRUE(policies.ok());
   ASSERT_EQ(policies->front().size(), kTenants);
-  const int64_t bytes_per_slot = GetParam() == "lru" ? 8 : GetParam() == "learned" ? 15 : 16;
+  const int64_t bytes_per_slot = GetParam() == "lru" ? 8 : 15;
   EXPECT_GE(bytes, bytes_per_slot * kSlots) << "the arrays are counted";
   // Large arrays end at a huge page: up to three of them.
-  const int64_t kilobytes_a_tenant = GetParam() == "lru" ? 1 : 28;
-  EXPECT_LT(bytes, bytes_per_slot * kSlots + kilobytes_a_tenant * kKiB * kTenants + 6144 * kKiB);
+  EXPECT_LT(bytes, bytes_per_slot * kSlots + kTenants * kKiB + 6144 * kKiB);
 }
 
 TEST_P(PolicyMemoryTest, ATenantMoreTakesKilobytesNotBytesOfEachBlock) {
@@ -76,9 +75,9 @@ TEST_P(PolicyMemoryTest, ATenantMoreTakesKilobytesNotBytesOfEachBlock) {
   const int64_t one = BytesOfCache(1);
   const int64_t hundred = BytesOfCache(100);
   EXPECT_GT(one, 600'000 * 100);
-  // Twice the 26 KiB that the lists can take, their index, and the unused ends of large arrays.
+  // The list heads of both tiers take less than 2 KiB. Large arrays can have unused ends besides.
   // Arrays by slot would be 1.6 to 6.4 MB for each tenant and tier.
-  EXPECT_LT(hundred - one, 99 * 256 * kKiB);
+  EXPECT_LT(hundred - one, 99 * 32 * kKiB);
 }
 
 }  // namespace

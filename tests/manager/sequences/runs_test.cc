@@ -270,7 +270,7 @@ class RunsTest : public ::testing::TestWithParam<std::string> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Policies, RunsTest, ::testing::Values("lru", "mq", "lfuda"),
+INSTANTIATE_TEST_SUITE_P(Policies, RunsTest, ::testing::Values("lru", "learned"),
                          [](const auto& param) { return param.param; });
 
 TEST_P(RunsTest, ARunEqualsItsBlocksOneByOne) { Check({}); }

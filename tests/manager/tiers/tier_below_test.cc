@@ -216,8 +216,8 @@ TEST(TierBelowTest, LeavesTheHitsOfTheTiersAboveAsTheyAre) {
   }
 }
 
-// The other policies also learn from the contents of a tier below. So single worlds hit more or
-// less in the tiers above. In these 300 worlds the sum is not smaller.
+// "learned" also learns from the contents of a tier below. So single worlds hit more or less in the
+// tiers above. In these 300 worlds the sum is not smaller.
 TEST(TierBelowTest, TheSumOfTheHitsOfTheTiersAboveIsNotSmaller) {
   for (const std::string_view policy : EvictionPolicyNames()) {
     uint64_t with = 0, without = 0;

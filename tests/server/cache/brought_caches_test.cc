@@ -35,7 +35,7 @@ class BroughtCachesTest : public ::testing::Test {
                                  .kind = KvKind::kKeyOnly}},
                      .tiers = {{.medium = Medium::kHost, .bytes = uint64_t{1} << 40},
                                {.medium = Medium::kDisk, .bytes = 5}},
-                     .eviction_policy = "mq"}};
+                     .eviction_policy = "lru"}};
   }
   void WriteText(const std::string& text) { std::ofstream(path_) << text; }
 
@@ -65,7 +65,7 @@ TEST_F(BroughtCachesTest, WhatIsWrittenIsReadAgain) {
   EXPECT_EQ(second.call.tokens_per_block, 16u);
   EXPECT_EQ(second.call.layers, Brought(7, "b").call.layers);
   EXPECT_EQ(second.call.tiers, Brought(7, "b").call.tiers);
-  EXPECT_EQ(second.call.eviction_policy, "mq");
+  EXPECT_EQ(second.call.eviction_policy, "lru");
 }
 
 TEST_F(BroughtCachesTest, ADamagedFileIsRefused) {

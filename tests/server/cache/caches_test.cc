@@ -260,12 +260,16 @@ TEST_F(CachesTest, WhatIsRefusedLeavesNothingBehind) {
            [](auto& request) { request.mutable_tiers(0)->set_free_permille(1001); },
            [](auto& request) { request.mutable_tiers(0)->set_bytes(0); },
            [](auto& request) { *request.add_tiers() = request.tiers(0); },
-           [](auto& request) { request.mutable_tiers(0)->set_medium(v1::MEDIUM_DISK); },
-           [](auto& request) { request.set_eviction_policy("luck"); }}) {
+           [](auto& request) { request.mutable_tiers(0)->set_medium(v1::MEDIUM_DISK); }}) {
     v1::OpenCacheRequest request = Request("a", "one");
     change(request);
     EXPECT_EQ(ReasonOfOpening(request), "INVALID_ARGUMENT") << request.DebugString();
   }
+  v1::OpenCacheRequest luck = Request("a", "one");
+  luck.set_eviction_policy("luck");
+  EXPECT_EQ(ReasonOfOpening(luck), "INVALID_ARGUMENT");
+  v1::OpenCacheResponse response;
+  EXPECT_THAT(OpenCache(luck, &response).error_message(), HasSubstr("there are learned, lru"));
   v1::OpenCacheRequest gpu = Request("a", "one");
   gpu.mutable_tiers(0)->set_medium(v1::MEDIUM_GPU);
   EXPECT_EQ(ReasonOfOpening(gpu), "OUT_OF_MEMORY") << "there is no budget of it";

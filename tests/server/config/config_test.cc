@@ -247,7 +247,7 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"cache: {layers: []}", "layers is a list", "list of mappings"},
       {"cache: {layers: [4]}", "layers is '4'", "list of mappings"},
       {"cache: {layers: {kind: value}}", "'value'", "key_value, key_only, opaque"},
-      {"cache: {eviction_policy: fifo}", "'fifo'", "lru"},
+      {"cache: {eviction_policy: fifo}", "'fifo'", "there are learned, lru"},
       {"cache: {pin_budget_permille: 1001}", "'1001'", "0 to 1000"},
       {"cache: {offload: {min_priority: 101}}", "'101'", "0 to 100"},
       {"cache: {offload: {copy_threads: 0}}", "'0'", "1 to 64"},

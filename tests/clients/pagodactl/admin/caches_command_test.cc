@@ -429,7 +429,7 @@ TEST_F(CachesCommandTest, OneIsDroppedOrForced) {
 TEST_F(CachesCommandTest, OneIsOpenedAsItIsAskedFor) {
   EXPECT_EQ(Print("caches open tiny --model org/tiny --revision r1 --dtype fp8 --layout NHD "
                   "--packing flash-1 --tokens-per-block 32 --layers 30x8x128:float16 "
-                  "2xopaque:512@1024 --host 50% --disk 1GiB --policy mq --tenant team-a"),
+                  "2xopaque:512@1024 --host 50% --disk 1GiB --policy lru --tenant team-a"),
             "the cache tiny is open\n  window 1024: host 1,234 blocks, disk 1,234 blocks\n");
   const v1::OpenCacheRequest request = cache_.opened();
   EXPECT_EQ(request.name(), "tiny");
@@ -447,7 +447,7 @@ TEST_F(CachesCommandTest, OneIsOpenedAsItIsAskedFor) {
   EXPECT_EQ(request.tiers(0).free_permille(), 500u);
   EXPECT_EQ(request.tiers(1).medium(), v1::MEDIUM_DISK);
   EXPECT_EQ(request.tiers(1).bytes(), uint64_t{1} << 30);
-  EXPECT_EQ(request.eviction_policy(), "mq");
+  EXPECT_EQ(request.eviction_policy(), "lru");
   EXPECT_EQ(request.tenant(), "team-a");
 
   EXPECT_THAT(Print("caches open there --model m --layers 1x1x8,1xK8"),

@@ -148,11 +148,11 @@ TEST(LadderCommandsTest, ADiskHitsWithEachSchedule) {
 
 TEST(LadderCommandsTest, ReplayOfBlocksKnowsNoBytes) {
   const std::string command =
-      "replay " CHAT_TRACE " --tiers hbm:gpu:100,dram:host:300 --policy lru,mq";
+      "replay " CHAT_TRACE " --tiers hbm:gpu:100,dram:host:300 --policy lru,learned";
   const Json json = RunJson(command);
   EXPECT_FALSE(json.contains("block_bytes"));
   ASSERT_THAT(json["runs"], SizeIs(2));
-  EXPECT_EQ(json["runs"][1]["policy"], "mq");
+  EXPECT_EQ(json["runs"][1]["policy"], "learned");
   EXPECT_FALSE(json["runs"][0]["tiers"][1].contains("bytes_written"));
   // The same figures as for the short form of the options.
   const Json brief = RunJson("replay " CHAT_TRACE " --blocks 100 --host-blocks 300 --policy lru");
@@ -164,8 +164,8 @@ TEST(LadderCommandsTest, ReplayOfBlocksKnowsNoBytes) {
 
   const Outcome table = RunProgram(command);
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_THAT(table.out, AllOf(HasSubstr("\nlru: "), HasSubstr("\nmq: "), Not(HasSubstr("BYTES")),
-                               Not(HasSubstr("disk"))));
+  EXPECT_THAT(table.out, AllOf(HasSubstr("\nlru: "), HasSubstr("\nlearned: "),
+                               Not(HasSubstr("BYTES")), Not(HasSubstr("disk"))));
 }
 
 TEST(LadderCommandsTest, PlanSizesALadder) {

@@ -80,10 +80,10 @@ TEST(ReplayCommandTest, DrawsAPicture) {
   const TempDirectory directory;
   const std::string path = directory.File("hits.svg");
   const Outcome drawn = RunProgram(
-      absl::StrCat("replay " CHAT_TRACE " --blocks 50,200 --policy lru,mq --svg ", path));
+      absl::StrCat("replay " CHAT_TRACE " --blocks 50,200 --policy lru,learned --svg ", path));
   EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
-  EXPECT_THAT(ReadFile(path),
-              AllOf(HasSubstr("<svg"), HasSubstr(">lru<"), HasSubstr(">mq<"), HasSubstr("</svg>")));
+  EXPECT_THAT(ReadFile(path), AllOf(HasSubstr("<svg"), HasSubstr(">lru<"), HasSubstr(">learned<"),
+                                    HasSubstr("</svg>")));
   const Outcome failed =
       RunProgram("replay " CHAT_TRACE " --blocks 50 --svg /nonexistent/hits.svg");
   EXPECT_EQ(failed.exit_code, 1);
