@@ -1,11 +1,11 @@
 # `cmake --install` installs the C++ client and the router: the libraries `pagoda::client` and
-# `pagoda::router_store`, the libraries that they need, and their headers. A project outside
+# `pagoda::router_client`, the libraries that they need, and their headers. A project outside
 # then uses find_package(pagoda) (clients/cpp/README.md). Headers keep their paths, below
 # include/pagoda.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(PAGODA_INSTALLED router_store router_client router client wire ring manager proto events store pools kernels base)
+set(PAGODA_INSTALLED router_client router client wire ring manager proto events pools kernels base)
 set(PAGODA_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/pagoda)
 set(PAGODA_HEADERS_DIR ${CMAKE_INSTALL_INCLUDEDIR}/pagoda)
 

@@ -1,9 +1,8 @@
 # find_package(pagoda): the installed C++ client and router, as the targets `pagoda::client`,
-# `pagoda::router`, `pagoda::router_client` and `pagoda::router_store`.
+# `pagoda::router` and `pagoda::router_client`.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 find_dependency(absl CONFIG)
-find_dependency(OpenSSL)
 # Module mode, because Debian has no protobuf-config.cmake. Before gRPC, which looks for protobuf.
 find_dependency(Protobuf)
 find_dependency(gRPC CONFIG)

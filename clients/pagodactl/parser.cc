@@ -70,7 +70,7 @@ void GroupCommands(CLI::App& app) {
        {"status", "top", "advise", "caches", "sessions", "sequences", "tenants", "inspect", "route",
         "pins", "watch", "store"}},
       {"Prefixes", {"pin", "unpin", "offload", "prefetch", "fetch", "invalidate", "retain"}},
-      {"Clients and the daemon", {"end-session", "quarantine", "drain", "sink"}},
+      {"Clients and the daemon", {"end-session", "quarantine", "drain"}},
       {"Try and measure", {"generate", "chat", "workload", "bench"}},
       {"Without a daemon", {"replay", "trace", "plan", "completion"}}};
   for (const auto& [heading, names] : groups) {
@@ -137,7 +137,6 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddListCommands(app, globals, chosen);
   AddInspectCommand(app, globals, chosen);
   AddRouteCommand(app, globals, chosen);
-  AddSinkCommand(app, globals, chosen);
   AddWatchCommand(app, globals, chosen);
   AddPrefixCommands(app, globals, chosen);
   AddFetchCommand(app, globals, chosen);

@@ -170,17 +170,6 @@ void NodeWatch::Stop() {
       +[](int* calls) { return *calls == 0; }, &calls_));
 }
 
-void NodeWatch::Refresh() {
-  std::shared_ptr<Call> call;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (stopped_) return;
-    Drop(NodeState::kConnecting);
-    call = LetGo(SharedManager::Now());
-  }
-  if (call != nullptr) call->Cancel();
-}
-
 NodeFigures NodeWatch::Look(absl::Time now) const {
   absl::MutexLock lock(&mutex_);
   NodeFigures figures = figures_;
@@ -375,10 +364,7 @@ void NodeWatch::Apply(const v1::WatchResponse& message) {
       }
     }
   }
-  const Position position = {.epoch = message.epoch(),
-                             .revision = message.revision(),
-                             .in_snapshot = stream_.in_snapshot() || message.snapshot_end()};
-  records_->Apply(id_, position, changes_);
+  records_->Apply(id_, changes_);
 }
 
 }  // namespace pagoda

@@ -97,12 +97,6 @@ class NodeWatch {
     Tier tier = Tier::kPrimary;  // Of kAdd.
     Kind kind = Kind::kAdd;
   };
-  // The message that changes belong to.
-  struct Position {
-    uint64_t epoch = 0;
-    uint64_t revision = 0;  // The last one that the message covers.
-    bool in_snapshot = false;
-  };
   // Where it reports to. It calls one function at a time, with its lock held. They must not call it
   // back.
   class Records {
@@ -110,7 +104,7 @@ class NodeWatch {
     virtual ~Records() = default;
     // The node serves this cache. An error refuses the node.
     virtual absl::Status Accept(NodeId node, const ServedCache& cache) = 0;
-    virtual void Apply(NodeId node, const Position& position, absl::Span<const Change> changes) = 0;
+    virtual void Apply(NodeId node, absl::Span<const Change> changes) = 0;
     virtual void Forget(NodeId node) = 0;
     virtual void Hide(NodeId node) = 0;
     virtual void Show(NodeId node) = 0;
@@ -133,8 +127,6 @@ class NodeWatch {
 
   // Ends what is silent for too long, and starts the next call when it is time. Does not block.
   void Tick(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Forgets the records, and begins with a snapshot at the next Tick after a pause.
-  void Refresh() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends its call, and returns when nothing of it is left. It reports nothing any more.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -92,10 +92,6 @@ absl::Status PrefixRouter::AddNode(RouterNode node) {
   if (node.name.empty() || node.endpoint.empty()) {
     return InvalidArgument("a node has no name or no endpoint");
   }
-  if (node.name.find('\n') != std::string::npos ||
-      node.peer_address.find('\n') != std::string::npos) {
-    return InvalidArgument("a node's name or peer address has a line end");
-  }
   absl::MutexLock lock(&nodes_mutex_);
   if (nodes_.contains(node.name)) {
     return InvalidArgument(absl::StrCat("there is a node '", node.name, "' already"));
@@ -126,7 +122,6 @@ absl::Status PrefixRouter::AddNode(RouterNode node) {
     facts_[id.value()] = {.node = shared};
     index_.Show(id);
   }
-  if (options_.sink != nullptr) options_.sink->Begin(id, *shared);
   nodes_.emplace(shared->name, *std::move(watch));
   return absl::OkStatus();
 }
@@ -143,7 +138,6 @@ absl::Status PrefixRouter::RemoveNode(std::string_view name) {
     nodes_.erase(found);
   }
   watch->Stop();
-  if (options_.sink != nullptr) options_.sink->End(watch->id());
   {
     absl::MutexLock lock(&index_mutex_);
     index_.Forget(watch->id());
@@ -156,28 +150,15 @@ absl::Status PrefixRouter::RemoveNode(std::string_view name) {
   return absl::OkStatus();
 }
 
-void PrefixRouter::Refresh(NodeId id) {
-  std::shared_ptr<NodeWatch> found;
-  {
-    absl::MutexLock lock(&nodes_mutex_);
-    for (const auto& [name, watch] : nodes_) {
-      if (watch->id() == id) found = watch;
-    }
-  }
-  if (found != nullptr) found->Refresh();
-}
-
 absl::Status PrefixRouter::Accept(NodeId node, const ServedCache& cache) {
   absl::MutexLock lock(&index_mutex_);
   NodeFacts& facts = facts_[node.value()];
   if (std::exchange(facts.accepted, false) && --accepted_ == 0) cache_.reset();
   if (cache_.has_value()) {
     if (absl::Status same = CheckSameContent(*cache_, cache); !same.ok()) return same;
+  } else {
+    cache_ = cache;
   }
-  if (options_.sink != nullptr) {
-    if (absl::Status taken = options_.sink->Accept(node, cache); !taken.ok()) return taken;
-  }
-  if (!cache_.has_value()) cache_ = cache;
   ++accepted_;
   facts.accepted = true;
   facts.bytes_per_token =
@@ -189,9 +170,7 @@ absl::Status PrefixRouter::Accept(NodeId node, const ServedCache& cache) {
   return absl::OkStatus();
 }
 
-void PrefixRouter::Apply(NodeId node, const NodeWatch::Position& position,
-                         absl::Span<const NodeWatch::Change> changes) {
-  if (options_.sink != nullptr) options_.sink->Apply(node, position, changes);
+void PrefixRouter::Apply(NodeId node, absl::Span<const NodeWatch::Change> changes) {
   for (size_t begin = 0; begin < changes.size(); begin += kChangesAtOnce) {
     absl::MutexLock lock(&index_mutex_);
     for (const NodeWatch::Change& change : changes.subspan(begin, kChangesAtOnce)) {
@@ -205,19 +184,16 @@ void PrefixRouter::Apply(NodeId node, const NodeWatch::Position& position,
 }
 
 void PrefixRouter::Forget(NodeId node) {
-  if (options_.sink != nullptr) options_.sink->Forget(node);
   absl::MutexLock lock(&index_mutex_);
   index_.Forget(node);
 }
 
 void PrefixRouter::Hide(NodeId node) {
-  if (options_.sink != nullptr) options_.sink->Hide(node);
   absl::MutexLock lock(&index_mutex_);
   index_.Hide(node);
 }
 
 void PrefixRouter::Show(NodeId node) {
-  if (options_.sink != nullptr) options_.sink->Show(node);
   absl::MutexLock lock(&index_mutex_);
   index_.Show(node);
 }

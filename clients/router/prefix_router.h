@@ -49,15 +49,6 @@ struct RouteCosts {
   double bytes_per_token = 0;
 };
 
-// What else gets a router's records. Called as NodeWatch::Records.
-class RouterSink : public NodeWatch::Records {
- public:
-  // Before any other call about this number.
-  virtual void Begin(NodeId id, const RouterNode& node) = 0;
-  // After the last one. The number can be used again.
-  virtual void End(NodeId id) = 0;
-};
-
 // Watches any number of daemons, and answers which of them have the longest prefix of a prompt, in
 // which tier and at what cost. Records are hints: a wrong one costs a request to a node that does
 // not have the prefix.
@@ -94,9 +85,6 @@ class PrefixRouter final : private NodeWatch::Records {
     // The pause before a node is called again doubles between these.
     absl::Duration first_pause = absl::Milliseconds(50);
     absl::Duration longest_pause = absl::Seconds(2);
-    // Also gets everything that the index gets, for example to keep it elsewhere (valkey_sink.h). A
-    // node that it refuses is refused. Null: nothing. It must outlive the router.
-    RouterSink* sink = nullptr;
   };
 
   // Errors: INVALID_ARGUMENT; those of Thread::Start.
@@ -111,9 +99,6 @@ class PrefixRouter final : private NodeWatch::Records {
   absl::Status AddNode(RouterNode node);
   // Forgets the node. When this returns, nothing of its stream is left. Errors: NOT_FOUND.
   absl::Status RemoveNode(std::string_view name);
-
-  // Forgets the node's records, and begins with a snapshot. Unknown nodes are ignored.
-  void Refresh(NodeId id) ABSL_LOCKS_EXCLUDED(nodes_mutex_);
 
   // A node with a part of the prompt.
   struct Candidate {
@@ -173,8 +158,7 @@ class PrefixRouter final : private NodeWatch::Records {
 
   // NodeWatch::Records.
   absl::Status Accept(NodeId node, const ServedCache& cache) override;
-  void Apply(NodeId node, const NodeWatch::Position& position,
-             absl::Span<const NodeWatch::Change> changes) override;
+  void Apply(NodeId node, absl::Span<const NodeWatch::Change> changes) override;
   void Forget(NodeId node) override;
   void Hide(NodeId node) override;
   void Show(NodeId node) override;

@@ -1,4 +1,4 @@
-// The commands `route` and `sink`.
+// The command `route`.
 #ifndef PAGODA_CLIENTS_PAGODACTL_ROUTER_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_ROUTER_COMMANDS_H_
 
@@ -6,10 +6,9 @@
 
 namespace pagoda {
 
-// Each function adds one command to the parser. The parser puts the given command's action into
-// `chosen`. `globals` and `chosen` must outlive the parser.
+// Adds the command to the parser. The parser puts the given command's action into `chosen`.
+// `globals` and `chosen` must outlive the parser.
 void AddRouteCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddSinkCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 
 }  // namespace pagoda
 

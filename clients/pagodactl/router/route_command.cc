@@ -13,11 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/error.h"
 #include "clients/pagodactl/command/number_check.h"
 #include "clients/pagodactl/prefix/prefix_options.h"
 #include "clients/pagodactl/router/commands.h"
-#include "clients/pagodactl/router/node_option.h"
 #include "clients/pagodactl/terminal/format.h"
 #include "clients/pagodactl/terminal/printable_output.h"
 #include "clients/router/prefix_router.h"
@@ -35,6 +35,24 @@ struct RouteOptions {
   double recompute_tokens_per_second = RouteCosts{}.recompute_tokens_per_second;
   std::string host, disk, peer;  // Bytes a second, as sizes.
 };
+
+// The node of "[NAME=]ENDPOINT[,PEER]". Without a name, the endpoint is the name.
+RouterNode ParseNode(const std::string& text) {
+  RouterNode node;
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(',', 1));
+  node.peer_address = parts.second;
+  const std::vector<std::string> named = absl::StrSplit(parts.first, absl::MaxSplits('=', 1));
+  node.name = named.front();
+  node.endpoint = named.back();
+  return node;
+}
+
+std::string CheckNode(const std::string& text) {
+  const RouterNode node = ParseNode(text);
+  return node.name.empty() || node.endpoint.empty()
+             ? absl::StrCat("\"", text, "\" is not [NAME=]ENDPOINT[,PEER]")
+             : "";
+}
 
 std::string CheckByteRate(const std::string& text) {
   return ParseBytes(text).value_or(0) > 0 ? "" : absl::StrCat("\"", text, "\" is not a size: 2GiB");
@@ -213,7 +231,12 @@ void AddRouteCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<RouteOptions>();
   AddPrefixOptions(*command, options->prefix, Tokens::kNeeded);
-  AddNodeOption(*command, options->nodes);
+  command
+      ->add_option("--node", options->nodes,
+                   "A daemon: its name in the answer, its endpoint, and the address at which other "
+                   "daemons fetch from it. Repeat the option for each; default: --endpoint")
+      ->type_name("[NAME=]ENDPOINT[,PEER]")
+      ->check(CheckNode);
   command
       ->add_option("--chunk-tokens", options->chunk_tokens,
                    "Find prefixes in steps of this many tokens, as a router does; default: in "

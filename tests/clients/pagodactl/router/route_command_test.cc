@@ -111,8 +111,7 @@ TEST_F(RouteCommandTest, BadUsageIsRefused) {
   for (const char* arguments :
        {"route", "route --tokens 1 --node =unix:/x",
         "route --tokens 1 --node a=", "route --tokens 1 --chunk-tokens 0",
-        "route --tokens 1 --recompute 0", "route --tokens 1 --peer-rate 3", "route --all", "sink",
-        "sink --store a:1 --buckets 0", "sink --store a:1 --node a="}) {
+        "route --tokens 1 --recompute 0", "route --tokens 1 --peer-rate 3", "route --all"}) {
     const Outcome outcome = RunProgram(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
     EXPECT_EQ(outcome.out, "") << arguments;
@@ -120,12 +119,9 @@ TEST_F(RouteCommandTest, BadUsageIsRefused) {
   const Outcome twice = RunProgram("route --tokens 1 --node a=unix:/x --node a=unix:/y");
   EXPECT_EQ(twice.exit_code, 1);
   EXPECT_THAT(twice.err, HasSubstr("'a'"));
-  EXPECT_EQ(RunProgram("sink --store a:99999 --node a=unix:/x").exit_code, 1);
-  for (const char* command : {"route", "sink"}) {
-    const Outcome help = RunProgram(absl::StrCat(command, " --help"));
-    EXPECT_EQ(help.exit_code, 0);
-    EXPECT_THAT(help.out, HasSubstr("Examples:"));
-  }
+  const Outcome help = RunProgram("route --help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("Examples:"));
 }
 
 TEST_F(RouteCommandTest, WithoutAnyDaemonItSaysSo) {
