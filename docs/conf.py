@@ -40,7 +40,7 @@ autodoc_default_options = {
     "inherited-members": "object,BaseException,Exception,PagodaError,int,Enum,IntEnum,ReprEnum,tuple,Generic,ABC,_MockObject",
 }
 # The engines that the connectors run in. They are not packages of Debian.
-autodoc_mock_imports = ["vllm", "sglang", "lmcache", "tensorrt_llm", "torch", "ml_dtypes", "huggingface_hub"]
+autodoc_mock_imports = ["vllm", "sglang", "lmcache", "torch", "ml_dtypes", "huggingface_hub"]
 # Sphinx 5.3's stand-in for a type has no `|`, and annotations such as `torch.Tensor | None` use it.
 _MockObject.__or__ = _MockObject.__ror__ = lambda self, other: self
 

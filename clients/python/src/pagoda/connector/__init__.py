@@ -2,8 +2,7 @@
 holding and committing blocks, and copies.
 
 An engine's module translates the engine's calls to these: pagoda.vllm, pagoda.sglang,
-pagoda.lmcache, pagoda.tensorrt_llm. clients/python/CONNECTORS.md describes how the parts work
-together.
+pagoda.lmcache. clients/python/CONNECTORS.md describes how the parts work together.
 """
 
 from pagoda.connector.fetch import Sources

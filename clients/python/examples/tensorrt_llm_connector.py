@@ -1,4 +1,15 @@
-"""TensorRT-LLM's connector interface, translated to pagoda.connector. Not run yet: see __init__.py.
+"""Pagoda as TensorRT-LLM's external KV cache. THIS HAS NEVER RUN against a real TensorRT-LLM, which
+needs a GPU. It is a start for someone who has one, and not part of the package.
+
+With this folder on PYTHONPATH:
+
+    KvCacheConnectorConfig(connector_module="tensorrt_llm_connector",
+                           connector_scheduler_class="PagodaScheduler",
+                           connector_worker_class="PagodaWorker")
+
+Written against TensorRT-LLM 1.2's tensorrt_llm/_torch/pyexecutor/kv_cache_connector.py. It has no
+own options: it uses the daemon of PAGODA_ENDPOINT. Unlike vLLM, TensorRT-LLM cannot handle a failed
+load. A load that cannot be confirmed raises, and the engine ends. It never computes with wrong KV.
 
 The leader's scheduler runs in the process of rank 0, beside that rank's worker. Workers cannot send
 messages back to it, so saves end with their step: TensorRT-LLM gathers from all ranks after
