@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "server/watch/event_encoder.h"
+#include "wire/event_bytes.h"
 
 namespace pagoda::server {
 namespace {

@@ -19,10 +19,10 @@
 #include "server/callers/stream_slots.h"
 #include "server/calls/stream_set.h"
 #include "server/calls/subscriber_metrics.h"
-#include "server/watch/event_encoder.h"
 #include "server/watch/event_feed.h"
 #include "server/watch/subscriber_row.h"
 #include "wire/errors.h"
+#include "wire/event_bytes.h"
 
 namespace pagoda::server {
 

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "manager/sequences/operation_checks.h"
 #include "manager/words/retention.h"
-#include "wire/events.h"
+#include "tests/wire/event_messages.h"
 #include "wire/lists.h"
 #include "wire/operations.h"
 #include "wire/results.h"
@@ -444,8 +444,7 @@ TEST(DaemonSideTest, AStoredEventGivesEachBlockItsTokens) {
                            .blocks = {{.id = BlockId(3), .hash = BlockHash(12), .token_count = 2},
                                       {.id = BlockId(4), .hash = BlockHash(13), .token_count = 1}},
                            .tokens = {5, 6, 7}};
-  v1::Event proto;
-  EventToProto(event, &proto);
+  const v1::Event proto = DecodedEvent(event);
   EXPECT_EQ(proto.revision(), 7u);
   EXPECT_EQ(proto.window_size(), 0u);
   ASSERT_TRUE(proto.has_stored());
@@ -461,8 +460,7 @@ TEST(DaemonSideTest, AStoredEventGivesEachBlockItsTokens) {
 TEST(DaemonSideTest, ARootBlockHasNoParent) {
   Event event;
   event.what = StoredEvent{.blocks = {{.id = BlockId(0)}}};
-  v1::Event proto;
-  EventToProto(event, &proto);
+  const v1::Event proto = DecodedEvent(event);
   EXPECT_FALSE(proto.stored().has_parent_hash());
   EXPECT_FALSE(proto.stored().has_parent_block_id());
 }
@@ -473,8 +471,7 @@ TEST(DaemonSideTest, ARemovalKeepsReasonScopeIdsAndHashes) {
   event.what = RemovedEvent{.reason = RemovalReason::kEvicted,
                             .blocks = {BlockId(1), BlockId(2)},
                             .hashes = {BlockHash(10), BlockHash(20)}};
-  v1::Event proto;
-  EventToProto(event, &proto);
+  v1::Event proto = DecodedEvent(event);
   EXPECT_EQ(proto.window_size(), 128u);
   EXPECT_EQ(proto.removed().reason(), v1::REMOVAL_REASON_EVICTED);
   EXPECT_EQ(proto.removed().scope(), v1::REMOVAL_SCOPE_UNSPECIFIED);
@@ -483,13 +480,13 @@ TEST(DaemonSideTest, ARemovalKeepsReasonScopeIdsAndHashes) {
 
   event.what =
       RemovedEvent{.reason = RemovalReason::kCleared, .scope = RemovedEvent::Scope::kWindow};
-  EventToProto(event, &proto);
+  proto = DecodedEvent(event);
   EXPECT_EQ(proto.removed().reason(), v1::REMOVAL_REASON_CLEARED);
   EXPECT_EQ(proto.removed().scope(), v1::REMOVAL_SCOPE_WINDOW);
 
   event.what =
       RemovedEvent{.reason = RemovalReason::kReleased, .scope = RemovedEvent::Scope::kPools};
-  EventToProto(event, &proto);
+  proto = DecodedEvent(event);
   EXPECT_EQ(proto.removed().reason(), v1::REMOVAL_REASON_RELEASED);
   EXPECT_EQ(proto.removed().scope(), v1::REMOVAL_SCOPE_POOLS);
 }

@@ -1,5 +1,3 @@
-#include "wire/events.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 
 #include "tests/events/tree_model.h"
 #include "tests/manager/tiers/record_change.h"
+#include "tests/wire/event_messages.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -16,11 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-v1::Event ToProto(decltype(Event::what) what) {
-  v1::Event proto;
-  EventToProto({.what = std::move(what)}, &proto);
-  return proto;
-}
+v1::Event ToProto(decltype(Event::what) what) { return DecodedEvent({.what = std::move(what)}); }
 
 TEST(WireEventsTest, ABlockHasTheExtrasOfItsOwnTokens) {
   StoredEvent stored{.blocks = {{.id = BlockId{3}, .token_count = 2},
@@ -193,8 +188,7 @@ TEST(WireEventsTest, TheWireKeepsTheTree) {
       recorder.BeginOperation(absl::UnixEpoch());
       for (int change = 0; change < 4; ++change) RecordChange(model.Next(), window, recorder);
       for (const Event& event : recorder.Take()) {
-        v1::Event proto;
-        EventToProto(event, &proto);
+        const v1::Event proto = DecodedEvent(event);
         const absl::Status applied = shadow.Apply(EventFrom(proto));
         ASSERT_TRUE(applied.ok()) << applied << "\n" << proto.DebugString();
       }

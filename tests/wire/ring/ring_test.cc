@@ -4,12 +4,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <deque>
 #include <limits>
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -62,7 +64,12 @@ TEST_F(RingTest, MessagesOfAllSizesComeOutInOrder) {
       const std::string message =
           RandomMessage(random, random() % 8 == 0 ? MaxMessageBytes(kBytes) : 100);
       const bool fits = bytes + PaddedBytes(message.size()) <= kBytes;
-      const Writer::Outcome outcome = writer_.Write(Kind::kRequest, message);
+      const std::string_view whole = message;
+      const size_t first = random() % (whole.size() + 1);
+      const size_t second = first + random() % (whole.size() - first + 1);
+      const std::array<std::string_view, 3> pieces = {
+          whole.substr(0, first), whole.substr(first, second - first), whole.substr(second)};
+      const Writer::Outcome outcome = writer_.Write(Kind::kRequest, pieces);
       ASSERT_EQ(outcome, fits ? Writer::Outcome::kWritten : Writer::Outcome::kNoRoom);
       if (fits) bytes += PaddedBytes(message.size());
       if (fits) expected.push_back(message);

@@ -1,4 +1,4 @@
-#include "wire/events.h"
+#include "tests/wire/event_messages.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,57 +6,12 @@
 #include <variant>
 
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "events/client_key.h"
+#include "wire/event_bytes.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
-
-v1::RemovalReason RemovalReasonToProto(RemovalReason reason) {
-  switch (reason) {
-    case RemovalReason::kEvicted:
-      return v1::REMOVAL_REASON_EVICTED;
-    case RemovalReason::kDisplaced:
-      return v1::REMOVAL_REASON_DISPLACED;
-    case RemovalReason::kTakenOver:
-      return v1::REMOVAL_REASON_TAKEN_OVER;
-    case RemovalReason::kTruncated:
-      return v1::REMOVAL_REASON_TRUNCATED;
-    case RemovalReason::kInvalidated:
-      return v1::REMOVAL_REASON_INVALIDATED;
-    case RemovalReason::kCleared:
-      return v1::REMOVAL_REASON_CLEARED;
-    case RemovalReason::kReleased:
-      return v1::REMOVAL_REASON_RELEASED;
-    case RemovalReason::kLost:
-      return v1::REMOVAL_REASON_LOST;
-  }
-  return v1::REMOVAL_REASON_UNSPECIFIED;
-}
-
-v1::RemovalScope RemovalScopeToProto(RemovedEvent::Scope scope) {
-  switch (scope) {
-    case RemovedEvent::Scope::kBlocks:
-      return v1::REMOVAL_SCOPE_UNSPECIFIED;
-    case RemovedEvent::Scope::kWindow:
-      return v1::REMOVAL_SCOPE_WINDOW;
-    case RemovedEvent::Scope::kPools:
-      return v1::REMOVAL_SCOPE_POOLS;
-  }
-  return v1::REMOVAL_SCOPE_UNSPECIFIED;
-}
-
-v1::PinEnd PinEndToProto(PinEnd end) {
-  switch (end) {
-    case PinEnd::kUnpinned:
-      return v1::PIN_END_UNPINNED;
-    case PinEnd::kExpired:
-      return v1::PIN_END_EXPIRED;
-    case PinEnd::kPrefixLeft:
-      return v1::PIN_END_PREFIX_LEFT;
-  }
-  return v1::PIN_END_UNSPECIFIED;
-}
-
 namespace {
 
 void ExtrasToProto(absl::Span<const TokenExtra> extras, v1::StoredBlock* out) {
@@ -163,6 +118,15 @@ void EventToProto(const Event& event, v1::Event* out) {
   *out->mutable_time() = TimeToProto(event.time);
   out->set_window_size(WindowToProto(event.window));
   std::visit(EventWriter{out}, event.what);
+}
+
+v1::Event DecodedEvent(const Event& event) {
+  std::string bytes;
+  AppendEncoded(event, &bytes);
+  v1::WatchResponse message;
+  PAGODA_CHECK(message.ParseFromString(bytes) && message.events_size() == 1,
+               "an encoded event is one element of the message");
+  return message.events(0);
 }
 
 }  // namespace pagoda

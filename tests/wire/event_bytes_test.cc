@@ -1,4 +1,4 @@
-#include "server/watch/event_encoder.h"
+#include "wire/event_bytes.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 
 #include "events/client_key.h"
 #include "pagoda/v1/events.pb.h"
-#include "wire/events.h"
+#include "tests/wire/event_messages.h"
 
-namespace pagoda::server {
+namespace pagoda {
 namespace {
 
 std::string ByProtobuf(const Event& event) {
@@ -103,7 +103,14 @@ class RandomEvents {
     }
     if (!name_space.keyed && random_() % 4 == 0) {
       event.extras.resize(event.tokens.size());
-      for (TokenExtra& extra : event.extras) extra.extra_id = Number();
+      const bool has_ids = random_() % 2 == 0;
+      for (TokenExtra& extra : event.extras) {
+        if (has_ids) extra.extra_id = Number();
+        if (random_() % 3 != 0) continue;
+        extra.in_item = true;
+        extra.digest = {random_() % 2, 0, 0, random_() % 2};
+        extra.item_offset = static_cast<uint32_t>(random_() % 3);
+      }
     }
     if (random_() % 8 == 0) return HashesOf(event);
     if (random_() % 8 == 0) {
@@ -180,4 +187,4 @@ TEST(EventEncoderTest, EventsOneAfterAnotherAreOneMessage) {
 }
 
 }  // namespace
-}  // namespace pagoda::server
+}  // namespace pagoda

@@ -1,5 +1,6 @@
-#include "server/watch/event_encoder.h"
+#include "wire/event_bytes.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -9,11 +10,56 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "events/client_key.h"
-#include "pagoda/v1/events.pb.h"
-#include "wire/events.h"
 #include "wire/vocabulary.h"
 
-namespace pagoda::server {
+namespace pagoda {
+
+v1::RemovalReason RemovalReasonToProto(RemovalReason reason) {
+  switch (reason) {
+    case RemovalReason::kEvicted:
+      return v1::REMOVAL_REASON_EVICTED;
+    case RemovalReason::kDisplaced:
+      return v1::REMOVAL_REASON_DISPLACED;
+    case RemovalReason::kTakenOver:
+      return v1::REMOVAL_REASON_TAKEN_OVER;
+    case RemovalReason::kTruncated:
+      return v1::REMOVAL_REASON_TRUNCATED;
+    case RemovalReason::kInvalidated:
+      return v1::REMOVAL_REASON_INVALIDATED;
+    case RemovalReason::kCleared:
+      return v1::REMOVAL_REASON_CLEARED;
+    case RemovalReason::kReleased:
+      return v1::REMOVAL_REASON_RELEASED;
+    case RemovalReason::kLost:
+      return v1::REMOVAL_REASON_LOST;
+  }
+  return v1::REMOVAL_REASON_UNSPECIFIED;
+}
+
+v1::RemovalScope RemovalScopeToProto(RemovedEvent::Scope scope) {
+  switch (scope) {
+    case RemovedEvent::Scope::kBlocks:
+      return v1::REMOVAL_SCOPE_UNSPECIFIED;
+    case RemovedEvent::Scope::kWindow:
+      return v1::REMOVAL_SCOPE_WINDOW;
+    case RemovedEvent::Scope::kPools:
+      return v1::REMOVAL_SCOPE_POOLS;
+  }
+  return v1::REMOVAL_SCOPE_UNSPECIFIED;
+}
+
+v1::PinEnd PinEndToProto(PinEnd end) {
+  switch (end) {
+    case PinEnd::kUnpinned:
+      return v1::PIN_END_UNPINNED;
+    case PinEnd::kExpired:
+      return v1::PIN_END_EXPIRED;
+    case PinEnd::kPrefixLeft:
+      return v1::PIN_END_PREFIX_LEFT;
+  }
+  return v1::PIN_END_UNSPECIFIED;
+}
+
 namespace {
 
 constexpr int kVarint = 0;
@@ -143,6 +189,9 @@ struct Writer {
           if (keyed && begin < token) out.Text(10, ClientKeyBytes(event.KeyAt(begin, block)));
           PackedTiers(out, 9, block.lower);
           if (with_count) out.Number(8, block.token_count);
+          if (!event.extras.empty()) {
+            Extras(absl::MakeConstSpan(event.extras).subspan(begin, token - begin));
+          }
           out.Number(5, block.priority.value());
           out.Number(4, TierToProto(block.tier));
           if (!keyed) out.FixedWords(3, absl::MakeConstSpan(event.tokens).subspan(begin, token - begin));
@@ -207,6 +256,25 @@ struct Writer {
     });
   }
 
+  // Those of one block.
+  void Extras(absl::Span<const TokenExtra> extras) const {
+    static_assert(std::endian::native == std::endian::little, "a digest's words are its bytes");
+    const std::vector<MultimodalItem> items = ItemsOf(extras);
+    for (auto item = items.rbegin(); item != items.rend(); ++item) {
+      out.Message(7, [&] {
+        out.Number(4, item->item_offset);
+        out.Number(3, item->token_count);
+        out.Number(2, item->token_start);
+        out.Text(1, {reinterpret_cast<const char*>(item->digest.data()), sizeof(item->digest)});
+      });
+    }
+    const auto has_id = [](const TokenExtra& extra) { return extra.extra_id != 0; };
+    if (!std::any_of(extras.begin(), extras.end(), has_id)) return;
+    out.Message(6, [&] {
+      for (size_t i = extras.size(); i > 0; --i) out.Varint(extras[i - 1].extra_id);
+    });
+  }
+
   void Id(int field, BlockId id) const {
     if (id != kNoBlock) out.Number(field, id.value());
   }
@@ -230,7 +298,10 @@ struct Bound {
     return kMaxVarint * (event.blocks.size() + 4 * event.blocks_per_tier.size());
   }
   size_t operator()(const StoredEvent& event) const {
-    return 7 * kMaxVarint * event.blocks.size() + 4 * event.tokens.size() + 10 * kMaxVarint +
+    // Each extra can begin an item.
+    constexpr size_t kExtra = kMaxVarint + sizeof(ItemDigest) + 6 * kMaxVarint;
+    return 7 * kMaxVarint * event.blocks.size() + 4 * event.tokens.size() +
+           kExtra * event.extras.size() + 10 * kMaxVarint +
            event.name_space->cache_salt.size() + event.name_space->tenant.size();
   }
   size_t operator()(const UpdatedEvent&) const { return 16 * kMaxVarint; }
@@ -243,13 +314,6 @@ struct Bound {
 
 void AppendEncoded(const Event& event, std::string* out) {
   constexpr int kEventsField = 5;
-  const auto* stored = std::get_if<StoredEvent>(&event.what);
-  if (stored != nullptr && !stored->extras.empty()) {  // Rare.
-    v1::WatchResponse message;
-    EventToProto(event, message.add_events());
-    message.AppendToString(out);
-    return;
-  }
   constexpr size_t kEnvelopeBytes = 10 * kMaxVarint;
   const size_t bound = kEnvelopeBytes + std::visit(Bound{}, event.what);
   char small[512];
@@ -266,4 +330,4 @@ void AppendEncoded(const Event& event, std::string* out) {
   out->append(writer.data(), writer.size());
 }
 
-}  // namespace pagoda::server
+}  // namespace pagoda
