@@ -267,6 +267,14 @@ absl::Status Daemon::OpenCaches() {
 }
 
 absl::Status Daemon::MakeServices() {
+  if (absl::Status status = MakeCacheServices(); !status.ok()) return status;
+  if (!config_.engine.model_dir.empty()) MakeEngine();
+  MakeAdminServices();
+  StartTimers();
+  return CheckThreads();
+}
+
+absl::Status Daemon::MakeCacheServices() {
   cache_service_ = std::make_unique<CacheService>(
       CacheService::Options{
           .default_lease = config_.sessions.default_lease,
@@ -287,7 +295,11 @@ absl::Status Daemon::MakeServices() {
                      own == nullptr ? nullptr : &own->parts().streams->metrics());
   if (!bridges.ok()) return bridges.status();
   bridges_ = *std::move(bridges);
-  if (!config_.engine.model_dir.empty()) MakeEngine();
+  return absl::OkStatus();
+}
+
+void Daemon::MakeAdminServices() {
+  ServedCache* const own = opener_->own();
   const DaemonParts parts = {.caches = caches_.get(),
                              .opener = opener_.get(),
                              .cache_service = cache_service_.get(),
@@ -321,6 +333,9 @@ absl::Status Daemon::MakeServices() {
   metrics_ = std::make_unique<Metrics>(
       parts, rpc_metrics_.get(),
       config_.metrics.tenants ? TenantLabels::kNames : TenantLabels::kSummed);
+}
+
+void Daemon::StartTimers() {
   heartbeat_ = std::make_unique<Heartbeat>(
       HeartbeatInterval(supervisor_.watchdog_timeout()),
       [this] {
@@ -354,7 +369,6 @@ absl::Status Daemon::MakeServices() {
     opener_->Maintain();
     admission_->answers()->CancelSome(SharedManager::Now());
   });
-  return CheckThreads();
 }
 
 absl::Status Daemon::CheckThreads() const {

@@ -120,6 +120,10 @@ class Daemon {
   absl::Status ListenForProbes();
   absl::Status OpenCaches();
   absl::Status MakeServices();
+  // The parts of MakeServices, in order.
+  absl::Status MakeCacheServices();
+  void MakeAdminServices();
+  void StartTimers();
   // Whether the threads run that constructors started in MakeServices.
   absl::Status CheckThreads() const;
   absl::Status Listen(const std::vector<grpc::Service*>& extra_services);

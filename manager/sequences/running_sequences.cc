@@ -38,128 +38,171 @@ uint64_t BytesOf(const SequenceRetention* retention) {
 
 }  // namespace
 
+// What the steps of AddSequence find out, one after the other.
+struct RunningSequences::Opening {
+  const SequencePrompt& prompt;
+  const PromptKey all;
+  const PromptKey matchable;  // The part of `all` that can match.
+
+  // Fit:
+  std::vector<Match> matches;  // Of each window, cut to the same length.
+  uint32_t matched = 0;        // Tokens.
+  uint64_t reserved = 0;       // Tokens; includes the matched ones.
+  absl::InlinedVector<WindowBlockManager::Tail, 4> tails;  // Of each window.
+
+  // CheckCosts:
+  uint64_t waiting_tokens = 0;  // Named, and without reserved capacity.
+  uint64_t own_bytes = 0;       // Of the sequence and its tables.
+  uint64_t waiting_bytes = 0;
+  uint64_t extras_bytes = 0;
+};
+
 absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, SequenceId sequence,
                                                             const SequencePrompt& prompt,
                                                             absl::Time now) {
   OperationScope op = runner_.Begin(session, now);
   const SequenceKey key{session, sequence};
+  if (absl::Status status = CheckNew(op, key, prompt); !status.ok()) return status;
+  const absl::StatusOr<TenantId> charged =
+      tenants_.Charged(sessions_.TenantOf(session), prompt.name_space, prompt.tenant);
+  if (!charged.ok()) return charged.status();
+  op.tenant = *charged;
+  const PromptKey all = KeyOf(prompt, tokens_per_block_);
+  Opening opening{.prompt = prompt, .all = all, .matchable = all.First(MatchLimit(all))};
+  if (absl::Status status = Fit(op, opening); !status.ok()) return status;
+  if (absl::Status status = CheckCosts(op, opening); !status.ok()) return status;
+
+  std::unique_ptr<Sequence> added = MakeSequence(op, key, opening);
+  SequenceAdded result{
+      .matched_tokens = opening.matched,
+      .matched_secondary_tokens = windows_.back()->LowerTokens(opening.matches.back()),
+      .matched_below_tokens =
+          matcher_.TokensBelow(opening.matches, prompt.name_space, opening.matchable,
+                               opening.matched, prompt.whole_blocks_only),
+      .sequence = added.get()};
+  TakeBlocks(op, opening, *added);
+  sequences_.emplace(key, std::move(added));
+  sessions_.Require(session).sequences.insert(sequence);
+  result.ready = runner_.End(op);
+  return result;
+}
+
+absl::Status RunningSequences::CheckNew(const OperationScope& op, const SequenceKey& key,
+                                        const SequencePrompt& prompt) const {
   if (sequences_.contains(key)) {
     return MakeError(Reason::kSequenceExists,
-                     absl::StrCat("sequence ", sequence.value(), " exists already"));
+                     absl::StrCat("sequence ", key.sequence.value(), " exists already"));
   }
   if (prompt.empty()) {
     return MakeError(Reason::kInvalidCount, "a sequence needs a token or a key");
   }
   if (absl::Status status = CheckPrompt(prompt); !status.ok()) return status;
-  const bool keyed = prompt.name_space.keyed;
-  const PromptKey all = KeyOf(prompt, tokens_per_block_);
-  const uint64_t size = all.size();
-  if (size > std::numeric_limits<uint32_t>::max())
+  const uint64_t size = KeyOf(prompt, tokens_per_block_).size();
+  if (size > std::numeric_limits<uint32_t>::max()) {
     return capacity_.CheckCapacity(op.tenant, size, size, {});
-  if (absl::Status status = CheckWhole(keyed, "reserved_tokens", prompt.reserved_tokens);
-      !status.ok()) {
-    return status;
   }
+  return CheckWhole(prompt.name_space.keyed, "reserved_tokens", prompt.reserved_tokens);
+}
 
-  const absl::StatusOr<TenantId> charged =
-      tenants_.Charged(sessions_.TenantOf(session), prompt.name_space, prompt.tenant);
-  if (!charged.ok()) return charged.status();
-  op.tenant = *charged;
-  const PromptKey wanted_key = all.First(MatchLimit(all));
-  std::vector<Match> matches = matcher_.FindPrefixes(prompt.name_space, wanted_key);
+absl::Status RunningSequences::Fit(const OperationScope& op, Opening& opening) const {
+  const SequencePrompt& prompt = opening.prompt;
+  const uint64_t size = opening.all.size();
   const uint64_t wanted = prompt.reserved_tokens == 0 ? size : prompt.reserved_tokens;
-  const auto limit = static_cast<uint32_t>(wanted_key.size());
-  uint32_t matched = prompt.whole_blocks_only ? matcher_.ValidBlocks(matches, limit)
-                                              : matcher_.LengthOf(matches, wanted_key, limit);
-  absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
-  uint64_t reserved = 0;
+  const auto limit = static_cast<uint32_t>(opening.matchable.size());
+  opening.matches = matcher_.FindPrefixes(prompt.name_space, opening.matchable);
+  opening.matched = prompt.whole_blocks_only
+                        ? matcher_.ValidBlocks(opening.matches, limit)
+                        : matcher_.LengthOf(opening.matches, opening.matchable, limit);
+  opening.tails.resize(windows_.size());
   absl::Status given_up;  // Why a longer match does not fit.
-  for (bool settled = false; !settled;) {
-    matcher_.CutMatches(matches, matched);
-    reserved = std::max<uint64_t>(wanted, matched);
-    if (absl::Status status = capacity_.CheckCapacity(op.tenant, std::max<uint64_t>(reserved, size),
-                                                      reserved, matches);
-        !status.ok()) {
-      // The longer match will fit when other sequences have ended.
-      return given_up.ok() ? status : given_up;
-    }
-    settled = true;
-    for (uint32_t w = 0; w < windows_.size(); ++w) {
-      const Demand needs = windows_[w]->DemandFor(op.tenant, matches[w], reserved);
-      tails[w] = needs.tail;
-      if (needs.fits) continue;
-      if (tokens_per_block_.OffsetInBlock(matched) == 0) {
-        return capacity_.CheckNeeds(op.tenant, w, needs.needs);
-      }
-      // A part of a block is not worth a refusal.
-      given_up = capacity_.CheckNeeds(op.tenant, w, needs.needs);
-      matched = matcher_.ValidLength(
-          matches, tokens_per_block_.BlockForToken(matched) * tokens_per_block_.value());
-      settled = false;
-      break;
-    }
+  for (;;) {
+    matcher_.CutMatches(opening.matches, opening.matched);
+    opening.reserved = std::max<uint64_t>(wanted, opening.matched);
+    const absl::Status can_ever_fit = capacity_.CheckCapacity(
+        op.tenant, std::max<uint64_t>(opening.reserved, size), opening.reserved, opening.matches);
+    // The longer match will fit when other sequences have ended.
+    if (!can_ever_fit.ok()) return given_up.ok() ? can_ever_fit : given_up;
+    absl::Status fits = FitsNow(op, opening);
+    if (fits.ok() || tokens_per_block_.OffsetInBlock(opening.matched) == 0) return fits;
+    // A part of a block is not worth a refusal.
+    given_up = std::move(fits);
+    const uint32_t whole_blocks = tokens_per_block_.BlockForToken(opening.matched);
+    opening.matched =
+        matcher_.ValidLength(opening.matches, whole_blocks * tokens_per_block_.value());
   }
+}
 
-  const uint64_t waiting = size - std::min(size, reserved);
-  const uint64_t waiting_bytes = ContentBytes(waiting, keyed, tokens_per_block_);
-  const uint64_t own_bytes = capacity_.SequenceBytes() + prompt.name_space.cache_salt.size() +
-                             capacity_.TableBytes(TableSize(reserved));
-  const uint64_t extras_bytes = prompt.extra_token_ids.size() * sizeof(uint64_t) +
-                                prompt.multimodal_items.size() * sizeof(MultimodalItem);
-  const uint64_t shared_bytes = waiting_bytes + extras_bytes + BytesOf(prompt.retention);
-  if (absl::Status status = accounts_.Check(op.tenant, {.sequences = 1,
-                                                        .bytes = own_bytes + shared_bytes,
-                                                        .all_bytes = own_bytes + shared_bytes});
-      !status.ok()) {
-    return status;
+absl::Status RunningSequences::FitsNow(const OperationScope& op, Opening& opening) const {
+  for (uint32_t w = 0; w < windows_.size(); ++w) {
+    const Demand needs = windows_[w]->DemandFor(op.tenant, opening.matches[w], opening.reserved);
+    opening.tails[w] = needs.tail;
+    if (!needs.fits) return capacity_.CheckNeeds(op.tenant, w, needs.needs);
   }
+  return absl::OkStatus();
+}
+
+absl::Status RunningSequences::CheckCosts(const OperationScope& op, Opening& opening) const {
+  const SequencePrompt& prompt = opening.prompt;
+  const uint64_t size = opening.all.size();
+  opening.waiting_tokens = size - std::min(size, opening.reserved);
+  opening.waiting_bytes =
+      ContentBytes(opening.waiting_tokens, prompt.name_space.keyed, tokens_per_block_);
+  opening.own_bytes = capacity_.SequenceBytes() + prompt.name_space.cache_salt.size() +
+                      capacity_.TableBytes(TableSize(opening.reserved));
+  opening.extras_bytes = prompt.extra_token_ids.size() * sizeof(uint64_t) +
+                         prompt.multimodal_items.size() * sizeof(MultimodalItem);
+  const uint64_t bytes =
+      opening.own_bytes + opening.waiting_bytes + opening.extras_bytes + BytesOf(prompt.retention);
+  return accounts_.Check(op.tenant, {.sequences = 1, .bytes = bytes, .all_bytes = bytes});
+}
+
+std::unique_ptr<Sequence> RunningSequences::MakeSequence(const OperationScope& op,
+                                                         const SequenceKey& key,
+                                                         const Opening& opening) {
+  const SequencePrompt& prompt = opening.prompt;
   const auto charge = [&](uint32_t sequences, uint64_t bytes) {
     return SequenceAccounts::Charge(&accounts_, op.tenant, sequences, bytes);
   };
-
-  auto added = std::make_unique<Sequence>();
-  added->kv_version = ++last_kv_version_;
-  added->key = key;
-  added->charge = charge(1, own_bytes);
-  added->windows.resize(windows_.size());
-  added->tenant = op.tenant;
-  added->keyed = keyed;
-  added->prompt_tokens = static_cast<uint32_t>(size);
-  added->matched_tokens = matched;
-  added->uncounted = prompt.uncounted;
-  if (extras_bytes != 0) {
+  auto made = std::make_unique<Sequence>();
+  made->kv_version = ++last_kv_version_;
+  made->key = key;
+  made->charge = charge(1, opening.own_bytes);
+  made->windows.resize(windows_.size());
+  made->tenant = op.tenant;
+  made->keyed = prompt.name_space.keyed;
+  made->prompt_tokens = static_cast<uint32_t>(opening.all.size());
+  made->matched_tokens = opening.matched;
+  made->uncounted = prompt.uncounted;
+  if (opening.extras_bytes != 0) {
     const auto& ids = prompt.extra_token_ids;
     const auto& items = prompt.multimodal_items;
-    added->extras = SequenceExtras(size, {.value = {.extra_ids = {ids.begin(), ids.end()},
-                                                    .items = {items.begin(), items.end()}},
-                                          .charge = charge(0, extras_bytes)});
+    made->extras = SequenceExtras(
+        opening.all.size(),
+        {.value = {.extra_ids = {ids.begin(), ids.end()}, .items = {items.begin(), items.end()}},
+         .charge = charge(0, opening.extras_bytes)});
   }
-  SequenceAdded result{
-      .matched_tokens = matched,
-      .matched_secondary_tokens = windows_.back()->LowerTokens(matches.back()),
-      .matched_below_tokens = matcher_.TokensBelow(matches, prompt.name_space, wanted_key, matched,
-                                                   prompt.whole_blocks_only),
-      .sequence = added.get()};
   if (prompt.retention != nullptr) {
-    added->wishes = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{
+    made->wishes = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{
         .value = *prompt.retention, .charge = charge(0, BytesOf(prompt.retention))});
   }
+  return made;
+}
+
+void RunningSequences::TakeBlocks(OperationScope& op, const Opening& opening, Sequence& added) {
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Begin(op, *added, prompt.name_space, matches[w], tails[w], TableSize(reserved));
+    windows_[w]->Begin(op, added, opening.prompt.name_space, opening.matches[w], opening.tails[w],
+                       TableSize(opening.reserved));
   }
-  added->token_count = added->computed_tokens = added->matched_tokens = matched;
-  added->reserved_tokens = static_cast<uint32_t>(reserved);
-  const ContentSpan content(prompt.tokens, prompt.keys, tokens_per_block_);
-  if (waiting != 0) {
-    added->named = std::make_shared<Charged<SequenceContent>>(Charged<SequenceContent>{
-        .value = content.From(reserved).Copy(), .charge = charge(0, waiting_bytes)});
-    added->named_begin = added->reserved_tokens;
+  added.token_count = added.computed_tokens = opening.matched;
+  added.reserved_tokens = static_cast<uint32_t>(opening.reserved);
+  const ContentSpan content(opening.prompt.tokens, opening.prompt.keys, tokens_per_block_);
+  if (opening.waiting_tokens != 0) {
+    added.named = std::make_shared<Charged<SequenceContent>>(Charged<SequenceContent>{
+        .value = content.From(opening.reserved).Copy(),
+        .charge = SequenceAccounts::Charge(&accounts_, op.tenant, 0, opening.waiting_bytes)});
+    added.named_begin = added.reserved_tokens;
   }
-  Place(*added, content.From(matched));
-  sequences_.emplace(key, std::move(added));
-  sessions_.Require(session).sequences.insert(sequence);
-  result.ready = runner_.End(op);
-  return result;
+  Place(added, content.From(opening.matched));
 }
 
 absl::StatusOr<RunningSequences::Growth> RunningSequences::ReserveTokens(SessionId session,

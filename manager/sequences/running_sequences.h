@@ -112,6 +112,23 @@ class RunningSequences {
   using Match = PrefixMatcher::Match;
   using Demand = WindowBlockManager::Demand;
 
+  // --- The steps of AddSequence. Only the last two change anything. ---
+
+  struct Opening;
+  // Whether the prompt can be that of a new sequence.
+  absl::Status CheckNew(const OperationScope& op, const SequenceKey& key,
+                        const SequencePrompt& prompt) const;
+  // Finds the longest match with which the sequence fits into every window.
+  absl::Status Fit(const OperationScope& op, Opening& opening) const;
+  // Whether the matched and the reserved blocks fit into every window now.
+  absl::Status FitsNow(const OperationScope& op, Opening& opening) const;
+  // Whether the tenant can be charged for what the sequence keeps beside its blocks.
+  absl::Status CheckCosts(const OperationScope& op, Opening& opening) const;
+  std::unique_ptr<Sequence> MakeSequence(const OperationScope& op, const SequenceKey& key,
+                                         const Opening& opening);
+  // Gives the sequence its blocks in every window, and writes the prompt into them.
+  void TakeBlocks(OperationScope& op, const Opening& opening, Sequence& added);
+
   absl::StatusOr<Sequence*> RequireSequence(SessionId session, SequenceId sequence);
   static absl::Status SequenceCannotGoOn();
   // An append that takes blocks, publishes blocks, or is refused.

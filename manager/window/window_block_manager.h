@@ -413,6 +413,7 @@ class WindowBlockManager final : private CacheExit {
                        absl::Time now, std::vector<Event>* out) const;
 
  private:
+  struct Checker;  // Of the invariants.
   // One pin's hold of a block.
   struct BlockPin {
     BlockId block;

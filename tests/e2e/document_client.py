@@ -13,7 +13,7 @@ import documents
 import grpc
 import pool_view
 from forked_clients import run_clients
-from pagoda_client import Client, OperationError, connect
+from pagoda_client import Client, OperationError, connect, handles
 from pagoda.v1 import cache_pb2, types_pb2
 
 MOST_SEQUENCES = 4
@@ -84,7 +84,7 @@ class Writer:
         number = self._take_number()
         added = self.client.add(number, documents.tokens(document)[:count])
         self.client.wait(added.ready_ticket)
-        slots = [block.slot_index for block in added.tables[0].blocks]
+        slots = [block.slot_index for block in handles(added.tables[0].blocks)]
         sequence = Running(number, document, slots, count, added.matched_tokens)
         self._running.append(sequence)
         self.matched += added.matched_tokens
@@ -119,7 +119,7 @@ class Writer:
             document = documents.relative(document, self._dice)
         number = self._take_number()
         forked = self.client.fork(sequence.number, number)
-        slots = [block.slot_index for block in forked.tables[0].blocks]
+        slots = [block.slot_index for block in handles(forked.tables[0].blocks)]
         self._running.append(Running(number, document, slots, forked.token_count, forked.computed_tokens))
 
     def _cut(self):
@@ -148,7 +148,7 @@ class Writer:
 
     def _take(self, sequence, tables, ready_ticket):
         for table in tables:
-            sequence.slots[table.first_block:] = [block.slot_index for block in table.blocks]
+            sequence.slots[table.first_block:] = [block.slot_index for block in handles(table.blocks)]
         self.client.wait(ready_ticket)
 
     def _compute(self, sequence):

@@ -7,7 +7,7 @@ import random
 
 import pool_view
 from forked_clients import run_clients
-from pagoda_client import Client, OperationError, connect
+from pagoda_client import Client, OperationError, connect, handles
 
 TOKENS_PER_BLOCK = 4
 RAW_BLOCKS = 3
@@ -45,7 +45,7 @@ class Doomed:
             done = self.client.append(self._sequence, self._fresh_tokens(3), self._computed)
             self._tokens = done.token_count
             for table in done.added:
-                self._table[table.first_block:] = [block.slot_index for block in table.blocks]
+                self._table[table.first_block:] = [block.slot_index for block in handles(table.blocks)]
             if self._tokens > 40:
                 self._table = []
                 self.client.free_sequence(self._sequence)
@@ -71,7 +71,7 @@ class Doomed:
         self._sequence += 1
         self._tokens, self._computed = 6, 0
         added = self.client.add(self._sequence, self._fresh_tokens(self._tokens))
-        self._table = [block.slot_index for block in added.tables[0].blocks]
+        self._table = [block.slot_index for block in handles(added.tables[0].blocks)]
 
     def _writable(self):
         """The slots that this client may write: its raw blocks, and the unpublished blocks of its

@@ -22,14 +22,13 @@ import urllib.request
 
 import grpc
 from forked_clients import run_clients
-from pagoda_client import Client, OperationError, ask_to_map, authorized, call_status, connect, reason_of
+from pagoda_client import Client, OperationError, ask_to_map, authorized, call_status, connect, handles, reason_of
 from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, mapping_pb2, types_pb2
 
 # On a busy machine an attack can need a minute to build its messages.
 LEASE_MS = 600_000
-# Each token has one byte on the wire. The message has nearly 16 MiB, the most that the daemon
-# accepts.
-MESSAGE_TOKENS = 14 << 20
+# Of tokens, in one message. The daemon accepts messages of up to 16 MiB.
+MESSAGE_BYTES = 14 << 20
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 ATTACKS = {}
 
@@ -387,7 +386,7 @@ def reads_others_salts(me):
 # --- The quota ---
 
 def distinct(tables):
-    return {block.block_id for table in tables for block in table.blocks if block.block_id != 0xFFFFFFFF}
+    return {block.block_id for table in tables for block in handles(table.blocks) if block.block_id != 0xFFFFFFFF}
 
 
 @attack
@@ -438,14 +437,14 @@ def matches_a_message_of_tokens(me):
     """One operation of 14 MiB, with an image. The daemon must not do the expensive part under the
     lock."""
     item = types_pb2.MultimodalItem(digest=b"i" * 32, token_start=0, token_count=1)
-    execute_again_and_again(me, lambda: field(8, field(1, bytes(range(1, 101)) * (MESSAGE_TOKENS // 100)) + field(4, item.SerializeToString())))
+    execute_again_and_again(me, lambda: field(8, field(1, bytes(range(1, 101)) * (MESSAGE_BYTES // 100)) + field(4, item.SerializeToString())))
 
 
 @attack
 def fetches_a_message_of_tokens(me):
     """A call that is not a batch. The daemon must not read it on one of gRPC's few threads."""
     tokens = cache_pb2.FetchPrefixRequest.DESCRIPTOR.fields_by_name["tokens"].number
-    send_again_and_again(me, "FetchPrefix", lambda: field(tokens, bytes(range(1, 101)) * (MESSAGE_TOKENS // 200)))
+    send_again_and_again(me, "FetchPrefix", lambda: field(tokens, bytes(range(1, 101)) * (MESSAGE_BYTES // 200)))
 
 
 @attack

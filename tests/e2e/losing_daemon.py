@@ -3,6 +3,7 @@ proxy stands before it and reports losses in pagodad's words (proto/pagoda/v1/ca
 ShortenedSequence; manager/sequences/running_sequences.cc, CheckCommit and Shorten)."""
 
 import concurrent.futures
+import struct
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
@@ -108,8 +109,9 @@ class LosingDaemon(cache_pb2_grpc.CacheServiceServicer):
     @staticmethod
     def _give_back(result, failures):
         """The step's result with what was withheld: indexes count as the client has them."""
-        places = [index for index in range(len(result.grown) + len(result.failed) + len(failures) + 4096) if index not in failures]
-        result.grown[:] = [places[index] for index in result.grown]
+        grown = list(struct.iter_unpack("<3I", result.grown))
+        places = [index for index in range(len(grown) + len(result.failed) + len(failures) + 4096) if index not in failures]
+        result.grown = b"".join(struct.pack("<3I", places[index], *entries) for index, *entries in grown)
         for failed in result.failed:
             failed.index = places[failed.index]
         for index, error in failures.items():

@@ -3,16 +3,28 @@ any language."""
 
 import os
 import socket
+import struct
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
-from pagoda.v1 import cache_pb2, cache_pb2_grpc, mapping_pb2
+from pagoda.v1 import cache_pb2, cache_pb2_grpc, mapping_pb2, types_pb2
 
 
 def connect(address, options=()):
     """A plaintext channel to a daemon at "host:port" or "unix:/path". It never uses the
     environment's proxy."""
     return grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0), *options])
+
+
+def handles(field):
+    """The handles in a field of bytes: types.proto, BlockHandle."""
+    return [types_pb2.BlockHandle(block_id=block_id, generation=generation, slot_index=slot_index)
+            for block_id, generation, slot_index in struct.iter_unpack("<3I", field)]
+
+
+def references(blocks):
+    """A field of bytes with references to the blocks of these handles."""
+    return b"".join(struct.pack("<2I", block.block_id, block.generation) for block in blocks)
 
 
 class _Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor,
@@ -129,11 +141,10 @@ class Client:
         return getattr(result, result.WhichOneof("result"))
 
     def allocate(self, count):
-        return list(self.run(allocate_blocks=cache_pb2.AllocateBlocksRequest(count=count)).blocks)
+        return handles(self.run(allocate_blocks=cache_pb2.AllocateBlocksRequest(count=count)).blocks)
 
-    def free(self, handles):
-        blocks = [dict(block_id=handle.block_id, generation=handle.generation) for handle in handles]
-        return self.run(free_blocks=cache_pb2.FreeBlocksRequest(blocks=blocks))
+    def free(self, blocks):
+        return self.run(free_blocks=cache_pb2.FreeBlocksRequest(blocks=references(blocks)))
 
     def add(self, sequence_id, tokens, **fields):
         return self.run(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=sequence_id, tokens=tokens, **fields))

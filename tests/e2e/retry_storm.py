@@ -8,6 +8,7 @@ import threading
 import pagoda
 import pagoda.client
 from pagoda._contract import v1
+from pagoda._rows import rows
 
 BATCH = 10
 MOST_SEQUENCES = 12
@@ -27,7 +28,7 @@ class Wire:
     retry_id from the batches, so a batch that is sent again runs again."""
 
     def __init__(self, client, named):
-        self._execute = client._calls.execute_message
+        self._execute = client._calls.execute
         self._named = named
         self.sent = 0
         self.uses = set()  # Pairs of a block id and a generation.
@@ -45,10 +46,9 @@ class Wire:
         return response
 
     def _count(self, result):
-        for field in ("blocks", "tables", "added"):
-            for entry in getattr(result, field, ()):
-                handles = [entry] if field == "blocks" else entry.blocks
-                self.uses.update((handle.block_id, handle.generation) for handle in handles)
+        tables = [table for name in ("tables", "added") for table in getattr(result, name, ())]
+        for handles in [getattr(result, "blocks", b""), *(table.blocks for table in tables)]:
+            self.uses.update((block_id, generation) for block_id, generation, _ in rows(handles).tolist())
 
 
 @dataclasses.dataclass

@@ -12,7 +12,7 @@ import pool_view
 import pytest
 from battery import Figures, Stalls, check_adds_up, check_afterwards, check_log, pick
 from forked_clients import forked_clients
-from pagoda_client import Client
+from pagoda_client import Client, handles
 from pagoda.v1 import admin_pb2, mapping_pb2, types_pb2
 from warm_daemon import WarmDaemon
 
@@ -151,7 +151,7 @@ def test_the_audit_notices_a_wrong_byte(daemon):
         (primary,) = [pool for pool in client.pools() if pool.tier == types_pb2.TIER_PRIMARY]
         kv = pool_view.map_pool(primary)
         tokens = documents.tokens(5)
-        slots = [block.slot_index for block in client.add(1, tokens).tables[0].blocks]
+        slots = [block.slot_index for block in handles(client.add(1, tokens).tables[0].blocks)]
         documents.write(kv, slots, documents.values(tokens), 0, len(tokens))
         client.commit(1, len(tokens))
         cached = Cached(daemon)

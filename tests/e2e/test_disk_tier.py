@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pool_view
 import pytest
-from pagoda_client import Client
+from pagoda_client import Client, handles
 from pagoda_daemon import Daemon
 from small_disks import SmallDisks
 from warm_daemon import SHM
@@ -108,7 +108,7 @@ class Engine:
         self.sequences += 1
         added = self.client.add(self.sequences, tokens)
         self.client.wait(added.ready_ticket)
-        blocks = added.tables[0].blocks
+        blocks = handles(added.tables[0].blocks)
         for position in range(added.matched_tokens):
             assert (self.at(blocks, position) == self.value(tokens, position)).all(), (tokens, position)
         for position in range(added.matched_tokens, len(tokens)):

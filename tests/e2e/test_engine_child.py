@@ -12,7 +12,7 @@ import urllib.error
 import grpc
 import pytest
 from free_ports import free_port
-from pagoda_client import Client, authorized, call_status, reason_of
+from pagoda_client import Client, authorized, call_status, handles, reason_of
 from pagoda_daemon import CALL_SECONDS, ENGINE, HTTP, QUIET_STOP_SECONDS, Daemon, sample_of
 from test_engine_doors import held
 from test_generate import EXPECTED, GOLDEN, LONG_TOKENS, generate, start_long_generation
@@ -84,7 +84,7 @@ def test_a_killed_engine_loses_no_committed_block(start):
     where = addresses(daemon.admin)
     assert where == (True, [f"unix:{daemon.folder / 'engine.sock'}"], daemon.engine_http_address)
     with Client(daemon.channel, "bystander", lease_ms=60_000) as bystander:
-        blocks = [block.block_id for block in bystander.add(1, range(1000, 1040)).tables[0].blocks]
+        blocks = handles(bystander.add(1, range(1000, 1040)).tables[0].blocks)
         call, tokens = start_long_generation(stub_of(daemon))
         while len(tokens) < 10 * TOKENS_PER_BLOCK:
             tokens += next(call).tokens
@@ -107,7 +107,7 @@ def test_a_killed_engine_loses_no_committed_block(start):
         assert said == IDS and report.reused_tokens >= len(PROMPT) - TOKENS_PER_BLOCK
 
         described = bystander.describe(1)
-        assert [block.block_id for block in described.tables[0].blocks] == blocks and described.token_count == 40
+        assert handles(described.tables[0].blocks) == blocks and described.token_count == 40
         bystander.append(1, [7])
         bystander.free_sequence(1)
     # The dead engine's session ends with its lease, and what it held is free or cached.

@@ -8,7 +8,7 @@ import signal
 import pool_view
 import pytest
 from engine_process import MODEL, EngineProcess, run
-from pagoda_client import Client
+from pagoda_client import Client, handles
 from pagoda_daemon import QUIET_STOP_SECONDS
 from redis_server import RedisServer
 from tcp_proxy import TcpProxy
@@ -47,7 +47,7 @@ def cached_bytes(daemon, tokens):
     """{slot: its bytes} of the cached whole blocks of a prompt, as another process sees them."""
     with Client(daemon.channel, "looker") as looker:
         view = pool_view.map_pool(looker.pools()[0])
-        blocks = looker.match(tokens).blocks[:(len(tokens) - 1) // TOKENS_PER_BLOCK]
+        blocks = handles(looker.match(tokens).blocks)[:(len(tokens) - 1) // TOKENS_PER_BLOCK]
         assert len(blocks) == (len(tokens) - 1) // TOKENS_PER_BLOCK
         return {block.slot_index: view[block.slot_index].tobytes() for block in blocks}
 

@@ -4,7 +4,7 @@ import contextlib
 
 import grpc
 import pytest
-from pagoda_client import Client, OperationError, call_status, reason_of
+from pagoda_client import Client, OperationError, call_status, handles, reason_of
 from pagoda_daemon import CALL_SECONDS
 from pagoda.v1 import admin_pb2, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
 from pagoda.v1 import types_pb2
@@ -105,7 +105,7 @@ def test_blocks_of_others_are_foreign(daemon, client):
         theirs = other.allocate(1)
         with refused(daemon, grpc.StatusCode.PERMISSION_DENIED, "FOREIGN_BLOCK"):
             client.free(theirs)
-        sequence_block = client.add(1, range(3)).tables[0].blocks[0]
+        sequence_block = handles(client.add(1, range(3)).tables[0].blocks)[0]
         with refused(daemon, grpc.StatusCode.PERMISSION_DENIED, "FOREIGN_BLOCK"):
             client.free([sequence_block])
 

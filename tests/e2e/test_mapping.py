@@ -15,7 +15,7 @@ import numpy as np
 import pagoda
 import pool_view
 import pytest
-from pagoda_client import Client, OperationError, ask_to_map
+from pagoda_client import Client, OperationError, ask_to_map, handles
 from pagoda.v1 import mapping_pb2, types_pb2
 
 READ, READ_WRITE = mapping_pb2.MAP_ACCESS_READ, mapping_pb2.MAP_ACCESS_READ_WRITE
@@ -72,7 +72,7 @@ def test_kv_of_a_sequence_lies_where_its_block_table_says(daemon):
     with Client(daemon.channel, "writer") as writer, Client(daemon.connect(), "reader") as reader:
         (pool,) = writer.pools()
         kv = pool_view.map_pool(pool)
-        table = writer.add(1, tokens).tables[0].blocks
+        table = handles(writer.add(1, tokens).tables[0].blocks)
         assert len(table) == 3
         for position, token in enumerate(tokens):
             slot = table[position // 4].slot_index
@@ -83,8 +83,9 @@ def test_kv_of_a_sequence_lies_where_its_block_table_says(daemon):
         added = reader.add(9, tokens[:8] + [1, 2])
         assert added.matched_tokens == 8
         theirs = pool_view.map_pool(reader.pools()[0])
+        table = handles(added.tables[0].blocks)
         for position in range(8):
-            slot = added.tables[0].blocks[position // 4].slot_index
+            slot = table[position // 4].slot_index
             assert (theirs[slot, :, :, :, position % 4, :] == tokens[position]).all()
 
 

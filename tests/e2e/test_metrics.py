@@ -10,7 +10,7 @@ import time
 import grpc
 import pytest
 from cache_traffic import SECTIONS, TENANTS, TIERS_WITH_DISK, Traffic, other_machines
-from pagoda_client import Client
+from pagoda_client import Client, handles
 from pagoda_daemon import CALL_SECONDS
 from prometheus_server import require
 from pagoda.v1 import cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
@@ -147,7 +147,7 @@ def fall_behind(daemon):
             results = client.execute(
                 *[cache_pb2.Operation(allocate_blocks=cache_pb2.AllocateBlocksRequest(count=IDS))] * 16)
             for result in results:
-                client.free(result.allocate_blocks.blocks)
+                client.free(handles(result.allocate_blocks.blocks))
 
 
 def test_subscribers_are_counted_by_how_they_go(start_daemon):

@@ -4,7 +4,7 @@ tokens apart."""
 import numpy as np
 import pool_view
 import pytest
-from pagoda_client import Client, OperationError
+from pagoda_client import Client, OperationError, handles, references
 from pagoda.v1 import cache_pb2, types_pb2
 
 CAPACITY = 64
@@ -17,7 +17,7 @@ def client(daemon):
 
 
 def slots(table):
-    return [block.slot_index for block in table.blocks]
+    return [block.slot_index for block in handles(table.blocks)]
 
 
 def test_a_fork_shares_blocks_and_copies_its_tail_before_it_grows(daemon, client):
@@ -69,7 +69,7 @@ def test_refused_tokens_are_dropped(daemon, client):
     truncated = client.truncate(1, 6)
     assert (truncated.token_count, truncated.computed_tokens) == (6, 5)
     described = client.describe(1)
-    assert (described.token_count, described.reserved_tokens, len(described.tables[0].blocks)) == (6, 6, 2)
+    assert (described.token_count, described.reserved_tokens, len(handles(described.tables[0].blocks))) == (6, 6, 2)
     client.append(1, [99], computed_tokens=6)
     assert client.describe(1).token_count == 7
     for count in (0, 8):
@@ -94,8 +94,7 @@ def test_truncation_of_a_shared_block_copies_it(daemon, client):
 
 def test_a_slot_is_released_when_its_step_is_completed(daemon, client):
     blocks = client.run(step=7, allocate_blocks=cache_pb2.AllocateBlocksRequest(count=CAPACITY)).blocks
-    freed = [types_pb2.BlockRef(block_id=block.block_id, generation=block.generation) for block in blocks[:10]]
-    client.run(step=7, free_blocks=cache_pb2.FreeBlocksRequest(blocks=freed))
+    client.run(step=7, free_blocks=cache_pb2.FreeBlocksRequest(blocks=references(handles(blocks)[:10])))
     assert daemon.primary().in_flight_blocks == 10
     with pytest.raises(OperationError) as failure:
         client.run(step=8, completed_step=6, allocate_blocks=cache_pb2.AllocateBlocksRequest(count=1))

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pool_view
 import pytest
-from pagoda_client import Client, OperationError
+from pagoda_client import Client, OperationError, handles
 from pagoda_daemon import CALL_SECONDS, PAGODAD
 from pagoda.v1 import admin_pb2, cache_pb2, types_pb2
 
@@ -43,7 +43,7 @@ class Writer:
         self.sequences += 1
         added = self.client.add(self.sequences, tokens)
         self.client.wait(added.ready_ticket)
-        blocks = added.tables[0].blocks
+        blocks = handles(added.tables[0].blocks)
         for position in range(added.matched_tokens):
             assert (self.at(blocks, position) == self.value(tokens, position)).all(), (tokens, position)
         for position in range(added.matched_tokens, len(tokens)):
@@ -154,7 +154,7 @@ def test_a_secondary_block_holds_what_the_primary_one_held(daemon):
         writer = Writer(client)
         writer.run([7, 7, 7, 7])
         client.offload([7, 7, 7, 7])
-        (block,) = client.match([7, 7, 7, 7, 7]).blocks
+        (block,) = handles(client.match([7, 7, 7, 7, 7]).blocks)
         (below,) = [pool for pool in client.pools() if pool.tier == types_pb2.TIER_SECONDARY]
         slot = pool_view.map_pool(below)[block.slot_index]
         for offset in range(TOKENS_PER_BLOCK):
@@ -375,9 +375,9 @@ def test_windows_have_pools_of_their_own(start_daemon):
         client.add(1, range(16))
         client.commit(1, 16)
         tables = {table.window_size: table for table in client.describe(1).tables}
-        assert len(tables[0].blocks) == 4
+        assert len(handles(tables[0].blocks)) == 4
         # The window has passed the first 16 - 8 tokens.
-        passed = [block.block_id == 2**32 - 1 for block in tables[8].blocks]
+        passed = [block.block_id == 2**32 - 1 for block in handles(tables[8].blocks)]
         assert passed == [True, True, False, False]
         client.free_sequence(1)
         assert client.match(range(17)).matched_tokens == 16

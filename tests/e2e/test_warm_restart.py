@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pool_view
 import pytest
-from pagoda_client import Client, OperationError
+from pagoda_client import Client, OperationError, handles
 from pagoda.v1 import cache_pb2, mapping_pb2, types_pb2
 from warm_daemon import SHM, WarmDaemon
 
@@ -46,7 +46,7 @@ class Engine:
         self.sequences += 1
         added = self.client.add(self.sequences, tokens)
         self.client.wait(added.ready_ticket)
-        blocks = added.tables[0].blocks
+        blocks = handles(added.tables[0].blocks)
         for position in range(added.matched_tokens):
             assert (self.at(blocks, position) == self.value(tokens, position)).all(), (tokens, position)
         for position in range(added.matched_tokens, len(tokens)):
@@ -93,7 +93,7 @@ class Float8Engine(Engine):
         self.sequences += 1
         added = self.client.add(self.sequences, tokens)
         self.client.wait(added.ready_ticket)
-        blocks = added.tables[0].blocks
+        blocks = handles(added.tables[0].blocks)
         for position in range(len(tokens)):
             scales = self.scales[blocks[position // TOKENS_PER_BLOCK].slot_index]
             first = position // TOKENS_PER_BLOCK * TOKENS_PER_BLOCK

@@ -16,7 +16,7 @@ import struct
 import sys
 import time
 
-from pagoda_client import Client, authorized, connect
+from pagoda_client import Client, authorized, connect, handles, references
 from pagoda.v1 import cache_pb2
 
 SMALLEST_BATCH, LARGEST_BATCH = 8, 64
@@ -65,7 +65,7 @@ class Traffic:
         self._client = Client(channel if token == "-" else authorized(channel, token), "traffic")
         self._windows = [window.window_size for window in self._client.opened.cache.windows]
         self._sequences = {}  # By id: the token count.
-        self._raw = []  # (window, BlockRef).
+        self._raw = []  # (window, reference).
         self._pins = []
         self._last_id = 0
         self._begin()
@@ -179,7 +179,7 @@ class Traffic:
         if not given:
             return []
         self._raw = [entry for entry in self._raw if entry not in given]
-        return [cache_pb2.Operation(free_blocks=cache_pb2.FreeBlocksRequest(window_size=window, blocks=[block for _, block in given]))]
+        return [cache_pb2.Operation(free_blocks=cache_pb2.FreeBlocksRequest(window_size=window, blocks=b"".join(block for _, block in given)))]
 
     def _offload(self):
         return [cache_pb2.Operation(offload_prefix=cache_pb2.OffloadPrefixRequest(tokens=self._prompt()))]
@@ -218,9 +218,8 @@ class Traffic:
                 continue
             self.ran += 1
             if kind == "allocate_blocks":
-                for block in outcome.allocate_blocks.blocks:
-                    self._raw.append((asked.window_size, cache_pb2.FreeBlocksRequest().blocks.add(
-                        block_id=block.block_id, generation=block.generation)))
+                for block in handles(outcome.allocate_blocks.blocks):
+                    self._raw.append((asked.window_size, references([block])))
                     self.taken.append((asked.window_size, block.block_id, result.revision))
             elif kind == "pin_prefix" and outcome.pin_prefix.pin_id:
                 self._pins.append(outcome.pin_prefix.pin_id)
@@ -234,7 +233,7 @@ class Traffic:
     def _give_all_back(self):
         self._in_batch = set()
         operations = [cache_pb2.Operation(free_sequence=cache_pb2.FreeSequenceRequest(sequence_id=sequence)) for sequence in self._sequences]
-        operations += [cache_pb2.Operation(free_blocks=cache_pb2.FreeBlocksRequest(window_size=window, blocks=[block]))
+        operations += [cache_pb2.Operation(free_blocks=cache_pb2.FreeBlocksRequest(window_size=window, blocks=block))
                        for window, block in self._raw]
         operations += [cache_pb2.Operation(unpin_prefix=cache_pb2.UnpinPrefixRequest(pin_id=pin)) for pin in self._pins]
         if operations:

@@ -8,14 +8,14 @@ import itertools
 import sys
 
 import pool_view
-from pagoda_client import Client, connect
+from pagoda_client import Client, connect, handles
 
 
 def main():
     client = Client(connect(sys.argv[1]), "writing")
     kv = pool_view.map_pool(client.pools()[0])
     added = client.add(1, range(900, 912))
-    slots = [block.slot_index for block in added.tables[0].blocks]
+    slots = [block.slot_index for block in handles(added.tables[0].blocks)]
     for number in itertools.count():
         for slot in slots:
             kv[slot] = number
