@@ -45,7 +45,7 @@ ROOMS = {
     "engine/text/jinja": "values python evaluator parser".split() + [""],
     "server": "log supervision config callers calls engine listener memory directory peers store watch cache batch ring rpc "
               "bridges admin http metrics".split() + [""],
-    "engine/serve": "generate openai metrics".split() + [""],
+    "engine/serve": "prompt generate openai metrics local".split() + [""],
     "clients/pagodactl": "terminal command completion prefix router store events admin generate plan trace replay top".split() + [""],
 }
 

@@ -5,22 +5,23 @@
 
 #include "absl/time/civil_time.h"
 #include "base/error.h"
+#include "engine/serve/prompt/model_prompt.h"
 
 namespace pagoda::server {
 namespace {
 
-absl::StatusOr<std::string> RenderMessages(const v1::GenerateRequest& request,
-                                           const ModelText& text, absl::Time now) {
-  if (!text.chat.ok()) return text.chat.status();
+absl::StatusOr<ModelPrompt> EncodeMessages(const v1::GenerateRequest& request,
+                                           const ModelText& text, const ModelConfig& model,
+                                           absl::Time now) {
   std::vector<ChatMessage> messages;
   for (const v1::ChatMessage& message : request.messages()) {
     messages.push_back(
         {.role = message.role(), .content = message.content(), .fields = message.fields()});
   }
   const std::vector<std::string> tools(request.tools().begin(), request.tools().end());
-  return text.chat->Render(
+  return EncodeConversation(
       {.messages = messages, .tools = tools, .template_kwargs = request.chat_template_kwargs()},
-      absl::ToCivilSecond(now, absl::UTCTimeZone()));
+      text, model, absl::ToCivilSecond(now, absl::UTCTimeZone()));
 }
 
 }  // namespace
@@ -45,24 +46,13 @@ absl::StatusOr<GeneratePrompt> ReadPrompt(const v1::GenerateRequest& request, co
     prompt.tokens = {request.prompt_tokens().begin(), request.prompt_tokens().end()};
     return prompt;
   }
-  if (!text.tokenizer.ok()) return text.tokenizer.status();
+  absl::StatusOr<ModelPrompt> encoded = is_chat ? EncodeMessages(request, text, model, now)
+                                                : EncodeText(request.prompt_text(), text, model);
+  if (!encoded.ok()) return encoded.status();
+  prompt.tokens = std::move(encoded->tokens);
+  prompt.stop_tokens.insert(prompt.stop_tokens.end(), encoded->stop_tokens.begin(),
+                            encoded->stop_tokens.end());
   prompt.tokenizer = text.tokenizer->get();
-  const auto stop = [&](const std::vector<TokenId>& ids) {
-    prompt.stop_tokens.insert(prompt.stop_tokens.end(), ids.begin(), ids.end());
-  };
-  stop(model.eos_token_ids);
-  stop(prompt.tokenizer->end_tokens());
-  absl::StatusOr<std::string> words = request.prompt_text();
-  if (is_chat) {
-    words = RenderMessages(request, text, now);
-    if (!words.ok()) return words.status();
-    stop(text.chat->stop_tokens());
-  }
-  // A chat format has already written the special tokens around the text.
-  absl::StatusOr<std::vector<TokenId>> tokens =
-      prompt.tokenizer->Encode(*words, is_chat ? SpecialTokens::kLeaveOut : SpecialTokens::kKeep);
-  if (!tokens.ok()) return tokens.status();
-  prompt.tokens = *std::move(tokens);
   return prompt;
 }
 

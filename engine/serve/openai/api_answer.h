@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/generate.h"
 #include "engine/serve/openai/api_request.h"
-#include "engine/serve/openai/choice_text.h"
+#include "engine/serve/prompt/choice_text.h"
 #include "nlohmann/json.hpp"
 #include "server/callers/identity.h"
 #include "server/http/status_json.h"

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "engine/serve/openai/answer_stream.h"
 #include "engine/serve/openai/api_error.h"
+#include "engine/serve/prompt/model_prompt.h"
 #include "nlohmann/json.hpp"
 #include "server/callers/admission.h"
 
@@ -288,23 +289,15 @@ absl::StatusOr<OpenAiApi::Prepared> OpenAiApi::Prepare(const ApiRequest& request
 absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiApi::PromptsOf(
     const ApiRequest& request) const {
   std::vector<std::vector<TokenId>> prompts;
-  const auto encode = [&](const std::string& text, SpecialTokens around) -> absl::Status {
-    if (!text_->tokenizer.ok()) return text_->tokenizer.status();
-    absl::StatusOr<std::vector<TokenId>> tokens = (*text_->tokenizer)->Encode(text, around);
-    if (!tokens.ok()) return tokens.status();
-    prompts.push_back(*std::move(tokens));
-    return absl::OkStatus();
-  };
+  const ModelConfig& model = engine_->model();
   if (request.kind == Kind::kChat) {
-    if (!text_->chat.ok()) return text_->chat.status();
-    const absl::StatusOr<std::string> text =
-        text_->chat->Render({.messages = request.messages,
-                             .tools = request.tools,
-                             .template_kwargs = request.template_kwargs},
-                            absl::ToCivilSecond(absl::Now(), absl::UTCTimeZone()));
-    if (!text.ok()) return text.status();
-    // The chat format already contains the special tokens.
-    if (absl::Status status = encode(*text, SpecialTokens::kLeaveOut); !status.ok()) return status;
+    absl::StatusOr<ModelPrompt> prompt =
+        EncodeConversation({.messages = request.messages,
+                            .tools = request.tools,
+                            .template_kwargs = request.template_kwargs},
+                           *text_, model, absl::ToCivilSecond(absl::Now(), absl::UTCTimeZone()));
+    if (!prompt.ok()) return prompt.status();
+    prompts.push_back(std::move(prompt->tokens));
     return prompts;
   }
   for (const ApiPrompt& prompt : request.prompts) {
@@ -312,8 +305,9 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiApi::PromptsOf(
       prompts.push_back(*tokens);
       continue;
     }
-    absl::Status status = encode(std::get<std::string>(prompt), SpecialTokens::kKeep);
-    if (!status.ok()) return status;
+    absl::StatusOr<ModelPrompt> encoded = EncodeText(std::get<std::string>(prompt), *text_, model);
+    if (!encoded.ok()) return encoded.status();
+    prompts.push_back(std::move(encoded->tokens));
   }
   return prompts;
 }
@@ -340,12 +334,10 @@ absl::StatusOr<GenerateRequest> OpenAiApi::ToEngine(const ApiRequest& request,
   wanted.name_space = *std::move(name_space);
   if (request.model != model_name_) wanted.adapter = request.model;
   if (!request.ignore_eos) {
-    const auto add = [&](const auto& ids) {
-      wanted.stop_tokens.insert(wanted.stop_tokens.end(), ids.begin(), ids.end());
-    };
-    add(engine_->model().eos_token_ids);
-    if (text_->tokenizer.ok()) add((*text_->tokenizer)->end_tokens());
-    if (request.kind == Kind::kChat && text_->chat.ok()) add(text_->chat->stop_tokens());
+    const PromptKind kind =
+        request.kind == Kind::kChat ? PromptKind::kConversation : PromptKind::kText;
+    const std::vector<TokenId> ends = EndTokens(kind, *text_, engine_->model());
+    wanted.stop_tokens.insert(wanted.stop_tokens.end(), ends.begin(), ends.end());
   }
   if (!request.has_seed) {
     absl::BitGen random;

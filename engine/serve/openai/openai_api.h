@@ -16,7 +16,7 @@
 #include "engine/serve/generate/prompt_queues.h"
 #include "engine/serve/openai/api_answer.h"
 #include "engine/serve/openai/api_request.h"
-#include "engine/serve/openai/generation.h"
+#include "engine/serve/prompt/generation.h"
 #include "engine/text/model_text.h"
 #include "manager/accounts/tenants.h"
 #include "server/callers/stream_slots.h"

@@ -1,6 +1,6 @@
 // Passes a request's answers from the engine to the thread that answers the client.
-#ifndef PAGODA_ENGINE_SERVE_OPENAI_GENERATION_H_
-#define PAGODA_ENGINE_SERVE_OPENAI_GENERATION_H_
+#ifndef PAGODA_ENGINE_SERVE_PROMPT_GENERATION_H_
+#define PAGODA_ENGINE_SERVE_PROMPT_GENERATION_H_
 
 #include <atomic>
 #include <memory>
@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "engine/generator.h"
-#include "engine/serve/openai/choice_text.h"
+#include "engine/serve/prompt/choice_text.h"
 
 namespace pagoda::server {
 
@@ -36,6 +36,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Round Take(absl::Duration time) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells the engine to stop: the output is no longer wanted.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  // Ends the answers with their next token, so that they have a report. Before the first token it
+  // cancels.
+  void Stop() { stopping_.store(true, std::memory_order_relaxed); }
+  bool is_stopping() const { return stopping_.load(std::memory_order_relaxed); }
   // Whether the engine has generated any token of it.
   bool has_begun() const { return begun_.load(std::memory_order_relaxed); }
   // The requests' reports, in order. REQUIRES: all requests have ended without an error.
@@ -47,11 +51,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !pieces_.empty() || open_requests_ == 0;
   }
+  bool IsUnwanted() const {
+    return cancelled_.load(std::memory_order_relaxed) || (is_stopping() && !has_begun());
+  }
 
   const Tokenizer* const tokenizer_;
   const bool logprobs_;
   const std::vector<std::string> stop_;
   std::atomic<bool> cancelled_ = false;
+  std::atomic<bool> stopping_ = false;
   std::atomic<bool> begun_ = false;
   uint32_t choices_ = 0;  // Used by the submitting thread.
   mutable absl::Mutex mutex_;
@@ -63,4 +71,4 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
 }  // namespace pagoda::server
 
-#endif  // PAGODA_ENGINE_SERVE_OPENAI_GENERATION_H_
+#endif  // PAGODA_ENGINE_SERVE_PROMPT_GENERATION_H_

@@ -1,6 +1,6 @@
 // Turns the tokens of one answer into its text.
-#ifndef PAGODA_ENGINE_SERVE_OPENAI_CHOICE_TEXT_H_
-#define PAGODA_ENGINE_SERVE_OPENAI_CHOICE_TEXT_H_
+#ifndef PAGODA_ENGINE_SERVE_PROMPT_CHOICE_TEXT_H_
+#define PAGODA_ENGINE_SERVE_PROMPT_CHOICE_TEXT_H_
 
 #include <cstdint>
 #include <optional>
@@ -64,4 +64,4 @@ class ChoiceText {
 
 }  // namespace pagoda::server
 
-#endif  // PAGODA_ENGINE_SERVE_OPENAI_CHOICE_TEXT_H_
+#endif  // PAGODA_ENGINE_SERVE_PROMPT_CHOICE_TEXT_H_

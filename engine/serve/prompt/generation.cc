@@ -1,4 +1,4 @@
-#include "engine/serve/openai/generation.h"
+#include "engine/serve/prompt/generation.h"
 
 #include <utility>
 
@@ -21,10 +21,11 @@ absl::Status Generation::Submit(Generator& engine, GenerateRequest request) {
     ++open_requests_;
   }
   const std::shared_ptr<Generation> self = shared_from_this();
-  request.cancelled = [self] { return self->cancelled_.load(std::memory_order_relaxed); };
-  if (!stop_.empty()) {
-    request.ends_sample = [texts](const GeneratedToken& token) {
-      return (*texts)[token.sample].stopped();
+  request.cancelled = [self] { return self->IsUnwanted(); };
+  // A beam search has no such end. With stop strings the engine refuses it.
+  if (!stop_.empty() || !request.is_beam_search()) {
+    request.ends_sample = [self, texts](const GeneratedToken& token) {
+      return self->is_stopping() || (*texts)[token.sample].stopped();
     };
   }
   const auto on_token = [self, texts](const GeneratedToken& token) {

@@ -1,4 +1,4 @@
-#include "engine/serve/openai/choice_text.h"
+#include "engine/serve/prompt/choice_text.h"
 
 #include <algorithm>
 
