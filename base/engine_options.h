@@ -10,11 +10,14 @@
 
 namespace pagoda {
 
-// Where KV lies, and how attention reads it.
+// Where an engine without a daemon has its KV, and how attention reads it.
 enum class KvMode {
-  kPaged,  // In the blocks of a cache that shares them, through block tables.
+  kPaged,  // In blocks, whose prefixes later prompts reuse, through block tables.
+  kFlat,   // In one tensor per layer for all sequences (KvArrangement::kTokenFlat), for the same
+           // attention. Reuses nothing.
   kBasic,  // For comparison: in one tensor per sequence and layer, without blocks
            // (basic_cache_client.h), by a separate attention (model/kv/contiguous_backend.h).
+           // Reuses nothing.
 };
 
 // Where the model computes. It must be where the primary pools lie, because kernels reach no other
@@ -67,7 +70,9 @@ enum class Preemption {
 template <class Choice>
 using Choices = std::vector<std::pair<std::string, Choice>>;
 
-inline Choices<KvMode> KvModes() { return {{"paged", KvMode::kPaged}, {"basic", KvMode::kBasic}}; }
+inline Choices<KvMode> KvModes() {
+  return {{"paged", KvMode::kPaged}, {"flat", KvMode::kFlat}, {"basic", KvMode::kBasic}};
+}
 inline Choices<EngineBackend> EngineBackends() {
   return {{"auto", EngineBackend::kAuto},
           {"reference", EngineBackend::kReference},

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "clients/cpp/backoff.h"
 #include "clients/cpp/open_cache.h"
-#include "engine/basic_cache_client.h"
 #include "wire/errors.h"
 
 namespace pagoda {
@@ -28,11 +27,6 @@ constexpr absl::Duration kQueuePause = absl::Milliseconds(5);
 // Limits how often one request is run, because the request itself may be the reason why daemons
 // end.
 constexpr int kMostRuns = 5;
-
-// The size of a basic cache.
-constexpr uint32_t kBasicTokensPerBlock = 32;
-constexpr uint32_t kBasicSequences = 8;
-constexpr uint32_t kBasicSequenceTokens = 4096;
 
 // Whether the error comes from the connection or the session, not from the request.
 bool IsDaemonGone(const absl::Status& status) {
@@ -84,13 +78,10 @@ absl::StatusOr<std::unique_ptr<ConnectedEngine>> ConnectedEngine::Create(Options
   auto connected = absl::WrapUnique(new ConnectedEngine(std::move(options)));
   const Options& chosen = connected->options_;
   Engine::Options engine_options = chosen.engine;
-  if (chosen.kv == KvMode::kPaged) {
-    engine_options.fetch_prompt = [connected = connected.get()](
-                                      const GenerateRequest& request,
-                                      std::function<void(uint32_t)> done) {
-      connected->FetchPrompt(request, std::move(done));
-    };
-  }
+  engine_options.fetch_prompt = [connected = connected.get()](const GenerateRequest& request,
+                                                              std::function<void(uint32_t)> done) {
+    connected->FetchPrompt(request, std::move(done));
+  };
   absl::StatusOr<Opened> opened = connected->Open(chosen.client.timeout);
   const absl::Time end = absl::Now() + chosen.patience;
   while (!opened.ok() && MayChange(opened.status()) && absl::Now() < end) {
@@ -122,11 +113,6 @@ ConnectedEngine::~ConnectedEngine() {
 absl::Status ConnectedEngine::Submit(GenerateRequest request, TokenCallback on_token,
                                      EndCallback on_end) {
   if (interrupted_.HasBeenNotified()) return absl::CancelledError(kInterrupted);
-  if (options_.kv == KvMode::kBasic && request.beam_width > kBasicSequences) {
-    return MakeError(Reason::kInvalidCount,
-                     absl::StrCat("beam_width is ", request.beam_width, "; --kv basic has ",
-                                  kBasicSequences, " sequences"));
-  }
   if (absl::Status status = engine_->Check(request); !status.ok()) return status;
   if (!request.arrival.has_value()) request.arrival = SteadyNow();
   const auto run = std::make_shared<Run>();
@@ -201,31 +187,6 @@ void ConnectedEngine::End(const RunPtr& run, absl::StatusOr<GenerateReport> repo
     }
   }
   run->on_end(std::move(report));
-}
-
-absl::StatusOr<Generated> ConnectedEngine::Generate(GenerateRequest request) {
-  struct Waited {
-    absl::Notification done;
-    Generated generated;
-    absl::StatusOr<GenerateReport> report;
-  };
-  const auto waited = std::make_shared<Waited>();
-  waited->generated.tokens.resize(request.num_samples);
-  absl::Status status = Submit(
-      std::move(request),
-      [waited](const GeneratedToken& token) {
-        waited->generated.tokens[token.sample].push_back(token.token);
-        return true;
-      },
-      [waited](absl::StatusOr<GenerateReport> report) {
-        waited->report = std::move(report);
-        waited->done.Notify();
-      });
-  if (!status.ok()) return status;
-  waited->done.WaitForNotification();
-  if (!waited->report.ok()) return waited->report.status();
-  waited->generated.report = *std::move(waited->report);
-  return std::move(waited->generated);
 }
 
 std::string ConnectedEngine::cache_name() const {
@@ -408,11 +369,6 @@ void ConnectedEngine::Keep(std::shared_ptr<TenantSessions> sessions) {
 }
 
 absl::StatusOr<ConnectedEngine::Opened> ConnectedEngine::Open(absl::Duration timeout) {
-  if (options_.kv == KvMode::kBasic) {
-    absl::StatusOr<std::unique_ptr<CacheClient>> basic = OpenBasicCache();
-    if (!basic.ok()) return basic.status();
-    return Opened{.client = *std::move(basic), .sessions = nullptr};
-  }
   if (options_.brings.has_value()) {
     if (absl::Status status = BringCache(timeout); !status.ok()) return status;
   }
@@ -540,22 +496,6 @@ absl::Status ConnectedEngine::BringCache(absl::Duration timeout) const {
                     .layers = spec->layers,
                     .tiers = {options_.brings->host}})
       .status();
-}
-
-absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenBasicCache() const {
-  if (options_.engine.backend == EngineBackend::kCuda) {
-    return MakeError(Reason::kInvalidArgument,
-                     "--kv basic keeps the KV in this process's host memory, which the backend "
-                     "cuda cannot use: leave out --backend, or use --kv paged with a daemon whose "
-                     "primary pools are on a GPU");
-  }
-  const std::string& model_dir = options_.engine.model_dir;
-  absl::StatusOr<CacheSpec> spec =
-      Engine::CacheSpecForModel(model_dir, kBasicTokensPerBlock, DType::kFloat32);
-  if (!spec.ok()) return spec.status();
-  return MakeBasicCacheClient({.spec = *std::move(spec),
-                               .max_sequences = kBasicSequences,
-                               .max_sequence_tokens = kBasicSequenceTokens});
 }
 
 void ConnectedEngine::Interrupt() {

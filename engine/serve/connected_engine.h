@@ -26,11 +26,6 @@
 
 namespace pagoda {
 
-struct Generated {
-  std::vector<std::vector<TokenId>> tokens;  // By sample.
-  GenerateReport report;  // Its times start at the call and include earlier runs and reconnects.
-};
-
 // The bundled engine over a daemon's cache. If the daemon goes away, the engine reconnects: it
 // opens another session and keeps its weights. A request that was under way then runs again from
 // the beginning. Blocks that the daemon has kept are reused. The tokens are the same, because
@@ -49,7 +44,6 @@ class ConnectedEngine final : public Generator {
     };
     std::optional<BroughtCache> brings;
     Engine::Options engine;
-    KvMode kv = KvMode::kPaged;  // kBasic: without a daemon; the client's options are ignored.
     absl::Duration reconnect = absl::Seconds(60);  // How long to look for a daemon that went away.
     // How long to ask a daemon again that refuses the first session because it is busy.
     absl::Duration patience = absl::ZeroDuration();
@@ -66,7 +60,8 @@ class ConnectedEngine final : public Generator {
   // Ends the remaining requests with CANCELLED.
   ~ConnectedEngine() override;
 
-  // As Engine::Submit. A request of a tenant runs in a session that is opened with the request's
+  // As Engine::Submit. The report's times start at the call, and include earlier runs and
+  // reconnects. A request of a tenant runs in a session that is opened with the request's
   // token (TenantSessions). If the daemon goes away, the request runs again. Errors, besides those
   // of Engine::Submit: CANCELLED after Interrupt. Errors through `on_end`, besides: those of
   // TenantSessions::Get; UNAVAILABLE if no daemon is found.
@@ -78,9 +73,6 @@ class ConnectedEngine final : public Generator {
   const ModelConfig& model() const override { return engine_->model(); }
   absl::Span<const NamedAdapter> adapters() const override { return engine_->adapters(); }
   EngineStats Stats() const override { return engine_->Stats(); }
-
-  // Submits and waits for the end. Errors: those of Submit.
-  absl::StatusOr<Generated> Generate(GenerateRequest request);
 
   // See Engine::SaveKv and Engine::LoadKv.
   absl::StatusOr<KvFileReport> SaveKv(const NamespaceKey& name_space,
@@ -151,7 +143,6 @@ class ConnectedEngine final : public Generator {
   absl::StatusOr<TenantSessions::Session> OpenFor(const std::string& cache,
                                                   const std::string& tenant,
                                                   const std::string& token) const;
-  absl::StatusOr<std::unique_ptr<CacheClient>> OpenBasicCache() const;
   // Opens the cache of `options.brings`, or finds it.
   absl::Status BringCache(absl::Duration timeout) const;
   absl::Status OpenAndAttach(absl::Duration timeout);
@@ -177,7 +168,7 @@ class ConnectedEngine final : public Generator {
   std::atomic<int> over_ = 0;
   std::atomic<bool> answers_ = true;  // Whether the daemon answered the last Probe.
   mutable absl::Mutex mutex_;
-  // Of the last session; null with KvMode::kBasic.
+  // Of the last session; null before the first one.
   std::shared_ptr<TenantSessions> sessions_ ABSL_GUARDED_BY(mutex_);
   // The prompts that are being fetched: what is to be called at the end of each.
   std::map<uint64_t, std::function<void(uint32_t)>> fetches_ ABSL_GUARDED_BY(mutex_);

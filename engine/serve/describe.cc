@@ -1,8 +1,6 @@
 #include "engine/serve/describe.h"
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "base/error.h"
 #include "engine/engine.h"
 #include "engine/gpu_self_test.h"
 #include "engine/model/backend/gpu_report.h"
@@ -10,7 +8,6 @@
 #include "engine/model/kv/kv_pools.h"
 #include "server/engine/engine_program.h"
 #include "wire/caches.h"
-#include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {
@@ -34,7 +31,7 @@ void ReportToProto(const GpuSelfTestReport& report, v1::GpuSelfTest* out) {
   }
 }
 
-absl::Status TestDevice(const DescribeOptions& options, DType kv_dtype, v1::GpuSelfTest* out) {
+absl::Status TestDevice(const DescribeOptions& options, v1::GpuSelfTest* out) {
   if (const absl::Status backend = CheckCudaBackend(*options.gpu); !backend.ok()) {
     out->set_no_backend(true);
     server::FailureToProto(backend, out->mutable_problem());
@@ -43,7 +40,7 @@ absl::Status TestDevice(const DescribeOptions& options, DType kv_dtype, v1::GpuS
   const absl::StatusOr<GpuSelfTestReport> report =
       TestGpu({.model_dir = options.model_dir,
                .device = *options.gpu,
-               .kv_type = ElementTypeOf(kv_dtype),
+               .kv_type = ElementTypeOf(options.kv_dtype),
                .tokens_per_block = options.tokens_per_block,
                .compute = options.compute,
                .attention = options.attention,
@@ -54,15 +51,8 @@ absl::Status TestDevice(const DescribeOptions& options, DType kv_dtype, v1::GpuS
 }
 
 absl::Status Fill(const DescribeOptions& options, v1::ModelDescription* out) {
-  v1::DType proto = v1::DTYPE_UNSPECIFIED;
-  v1::DType_Parse(options.kv_dtype, &proto);
-  const std::optional<DType> kv_dtype = DTypeFromProto(proto);
-  if (!kv_dtype.has_value()) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("--kv-dtype is '", options.kv_dtype, "', no type of KV"));
-  }
   const absl::StatusOr<CacheSpec> spec =
-      Engine::CacheSpecForModel(options.model_dir, options.tokens_per_block, *kv_dtype);
+      Engine::CacheSpecForModel(options.model_dir, options.tokens_per_block, options.kv_dtype);
   if (!spec.ok()) return spec.status();
   OpenCacheToProto({.name = "",
                     .identity = {.model = spec->model_fingerprint},
@@ -71,8 +61,7 @@ absl::Status Fill(const DescribeOptions& options, v1::ModelDescription* out) {
                     .tiers = {},
                     .eviction_policy = ""},
                    out->mutable_cache());
-  return options.gpu.has_value() ? TestDevice(options, *kv_dtype, out->mutable_gpu())
-                                 : absl::OkStatus();
+  return options.gpu.has_value() ? TestDevice(options, out->mutable_gpu()) : absl::OkStatus();
 }
 
 }  // namespace

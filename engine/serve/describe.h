@@ -7,6 +7,7 @@
 
 #include "base/engine_options.h"
 #include "pagoda/v1/engine_process.pb.h"
+#include "pools/layout.h"
 
 namespace pagoda {
 
@@ -14,7 +15,7 @@ namespace pagoda {
 struct DescribeOptions {
   std::string model_dir;
   uint32_t tokens_per_block = 0;
-  std::string kv_dtype;    // The name of a v1::DType.
+  DType kv_dtype = DType::kFloat32;
   std::optional<int> gpu;  // Also test the kernels on this device.
   ComputeType compute = ComputeType::kAuto;
   GpuAttention attention = GpuAttention::kAuto;

@@ -86,8 +86,6 @@ absl::StatusOr<GenerateRequest> RequestFrom(const Json& json, uint32_t default_m
   return request;
 }
 
-double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
-
 }  // namespace
 
 RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_tokens) {
@@ -104,30 +102,6 @@ RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_t
   return parsed;
 }
 
-Json GeneratedToJson(const Generated& generated) {
-  const GenerateReport& report = generated.report;
-  Json json = {{"tokens", generated.tokens.front()},
-               {"prompt_tokens", report.prompt_tokens},
-               {"reused_tokens", report.reused_tokens},
-               {"reused_secondary_tokens", report.reused_secondary_tokens},
-               {"generated_tokens", report.generated_tokens},
-               {"finish_reason", FinishText(report.finish_reasons.front())},
-               {"time_to_first_token_ms", Milliseconds(report.time_to_first_token)},
-               {"queue_ms", Milliseconds(report.queue_time)},
-               {"total_ms", Milliseconds(report.total_time)},
-               {"tokens_per_second", report.tokens_per_second()},
-               {"preemptions", report.preemptions},
-               {"drafted_tokens", report.drafted_tokens},
-               {"accepted_draft_tokens", report.accepted_draft_tokens}};
-  if (!report.beam_scores.empty()) json["beam_scores"] = report.beam_scores;
-  if (generated.tokens.size() == 1) return json;
-  for (size_t i = 0; i < generated.tokens.size(); ++i) {
-    json["samples"].push_back(
-        {{"tokens", generated.tokens[i]}, {"finish_reason", FinishText(report.finish_reasons[i])}});
-  }
-  return json;
-}
-
 std::string AnswerLine(const Json& id, const absl::StatusOr<Generated>& generated) {
   Json answer = {{"id", id}};
   if (generated.ok()) {
@@ -141,10 +115,6 @@ std::string AnswerLine(const Json& id, const absl::StatusOr<Generated>& generate
   }
   // Broken UTF-8 becomes the replacement character.
   return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::string FinishText(FinishReason reason) {
-  return reason == FinishReason::kLength ? "length" : "stop token";
 }
 
 }  // namespace pagoda

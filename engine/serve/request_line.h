@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/serve/connected_engine.h"
+#include "engine/serve/prompt/generated.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda {
@@ -21,20 +21,10 @@ struct RequestLine {
 };
 RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_tokens);
 
-// A generation as JSON, without an id: tokens and finish_reason of the first sample, prompt_tokens,
-// reused_tokens, reused_secondary_tokens, generated_tokens, time_to_first_token_ms, queue_ms,
-// total_ms, tokens_per_second, preemptions, drafted_tokens, accepted_draft_tokens. With several
-// samples, `samples` holds the tokens and finish_reason of each one. After a beam search,
-// `beam_scores` holds the score of each sample.
-nlohmann::ordered_json GeneratedToJson(const Generated& generated);
-
 // {"id": ..., followed by the members of GeneratedToJson, or by "error": {"reason": "...",
 // "message": "..."}}.
 std::string AnswerLine(const nlohmann::ordered_json& id,
                        const absl::StatusOr<Generated>& generated);
-
-// "length" or "stop token".
-std::string FinishText(FinishReason reason);
 
 }  // namespace pagoda
 

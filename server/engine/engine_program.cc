@@ -18,7 +18,6 @@
 #include "absl/strings/string_view.h"
 #include "base/error.h"
 #include "wire/caches.h"
-#include "wire/vocabulary.h"
 
 extern char** environ;
 
@@ -87,7 +86,7 @@ std::vector<std::string> ModelArguments(const std::string& model_dir, uint32_t t
           "--tokens-per-block",
           absl::StrCat(tokens_per_block),
           "--kv-dtype",
-          v1::DType_Name(DTypeToProto(kv_dtype))};
+          std::string(DTypeName(kv_dtype))};
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ LONG_BOUND = re.compile(r"\bCLI::(?:Positive|NonNegative)Number\b")
 STDIO = re.compile(r"\b(?:F?PrintF|v?f?printf|f?puts|putchar|fwrite)\(")
 STREAMS = re.compile(r"\bstd::(?:cout|cerr|clog)\b|\bSTD(?:OUT|ERR)_FILENO\b")
 ESCAPES = re.compile(r"\\x1[bB]|\\033|\\e\[")
-COMMAND_LINE = (("clients", "pagodactl"), ("clients", "pagoda_run"), ("engine", "serve"))
+COMMAND_LINE = (("clients", "pagodactl"), ("engine", "serve"))
 MAY_ESCAPE = {"printable_output.cc", "full_screen.cc"}
 DAEMON_STREAMS = {pathlib.Path("server/log/log.cc"), pathlib.Path("server/main.cc")}
 # A value, and a text behind it that begins with a plural.

@@ -1,4 +1,5 @@
-// The options of what an answer's text must be, for generate, chat and pagoda-run.
+// The options of what an answer's text must be, for generate, chat and
+// pagoda-engine.
 #ifndef PAGODA_CLIENTS_PAGODACTL_GENERATE_FORMAT_OPTIONS_H_
 #define PAGODA_CLIENTS_PAGODACTL_GENERATE_FORMAT_OPTIONS_H_
 

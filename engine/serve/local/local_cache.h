@@ -1,5 +1,5 @@
-#ifndef PAGODA_CLIENTS_PAGODA_RUN_LOCAL_CACHE_H_
-#define PAGODA_CLIENTS_PAGODA_RUN_LOCAL_CACHE_H_
+#ifndef PAGODA_ENGINE_SERVE_LOCAL_LOCAL_CACHE_H_
+#define PAGODA_ENGINE_SERVE_LOCAL_LOCAL_CACHE_H_
 
 #include <cstdint>
 #include <memory>
@@ -46,4 +46,4 @@ class LocalCache {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODA_RUN_LOCAL_CACHE_H_
+#endif  // PAGODA_ENGINE_SERVE_LOCAL_LOCAL_CACHE_H_

@@ -1,8 +1,9 @@
-#include "clients/pagoda_run/report_text.h"
+#include "engine/serve/prompt/report_text.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "clients/pagodactl/terminal/format.h"
+#include "engine/serve/prompt/generated.h"
 
 namespace pagoda {
 namespace {
@@ -12,9 +13,9 @@ double Rate(uint64_t tokens, absl::Duration time) {
   return tokens > 0 && seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
-std::string EndText(const LocalAnswer& answer) {
+std::string EndText(const PromptAnswer& answer) {
   if (answer.is_stopped) return "stopped";
-  return answer.report.finish_reasons.front() == FinishReason::kLength ? "length" : "stop token";
+  return FinishText(answer.report.finish_reasons.front());
 }
 
 }  // namespace
@@ -29,7 +30,7 @@ double DecodeTokensPerSecond(const GenerateReport& report) {
   return Rate(report.generated_tokens - 1, report.total_time - report.time_to_first_token);
 }
 
-std::string ReportText(const LocalAnswer& answer) {
+std::string ReportText(const PromptAnswer& answer) {
   const GenerateReport& report = answer.report;
   if (report.generated_tokens == 0) return "stopped before the first token";
   std::string text = absl::StrFormat(
@@ -37,6 +38,10 @@ std::string ReportText(const LocalAnswer& answer) {
       FormatCount(report.prompt_tokens), FormatCount(report.reused_tokens),
       FormatShare(Share(report.reused_tokens, report.prompt_tokens)),
       FormatElapsed(report.time_to_first_token), PromptTokensPerSecond(report));
+  if (report.reused_secondary_tokens > 0) {
+    absl::StrAppend(&text, ", ", FormatCount(report.reused_secondary_tokens),
+                    " reused from the secondary tier");
+  }
   if (report.generated_tokens > 1) {
     absl::StrAppendFormat(&text, ", decode %.1f tokens/s", DecodeTokensPerSecond(report));
   }
@@ -46,25 +51,21 @@ std::string ReportText(const LocalAnswer& answer) {
     absl::StrAppend(&text, ", ", FormatCount(report.accepted_draft_tokens), " of ",
                     FormatCount(report.drafted_tokens), " draft tokens accepted");
   }
+  if (report.preemptions > 0) {
+    absl::StrAppend(&text, ", preempted ", FormatCounted(report.preemptions, "time"));
+  }
   return text;
 }
 
-nlohmann::ordered_json AnswerJson(const LocalAnswer& answer) {
+nlohmann::ordered_json AnswerJson(const PromptAnswer& answer) {
   nlohmann::ordered_json json = {
       {"tokens", answer.tokens}, {"text", answer.text}, {"stopped", answer.is_stopped}};
   const GenerateReport& report = answer.report;
   if (report.generated_tokens == 0) return json;
-  json["prompt_tokens"] = report.prompt_tokens;
-  json["reused_tokens"] = report.reused_tokens;
-  json["generated_tokens"] = report.generated_tokens;
+  json.update(GeneratedToJson({.tokens = {answer.tokens}, .report = report}));
   json["finish_reason"] = EndText(answer);
-  json["time_to_first_token_seconds"] = absl::ToDoubleSeconds(report.time_to_first_token);
   json["prompt_tokens_per_second"] = PromptTokensPerSecond(report);
   json["decode_tokens_per_second"] = DecodeTokensPerSecond(report);
-  if (report.drafted_tokens > 0) {
-    json["drafted_tokens"] = report.drafted_tokens;
-    json["accepted_draft_tokens"] = report.accepted_draft_tokens;
-  }
   return json;
 }
 

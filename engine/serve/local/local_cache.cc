@@ -1,4 +1,4 @@
-#include "clients/pagoda_run/local_cache.h"
+#include "engine/serve/local/local_cache.h"
 
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ namespace {
 // A name that no other cache of this machine has.
 std::string InstanceName() {
   static std::atomic<uint32_t> count = 0;
-  return absl::StrCat("run-", getpid(), "-", ++count);
+  return absl::StrCat("local-", getpid(), "-", ++count);
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<LocalCache>> LocalCache::Create(const Options& op
 }
 
 absl::StatusOr<std::unique_ptr<CacheClient>> LocalCache::OpenClient() {
-  return OpenLocalCacheClient(&manager_, "pagoda-run", pools_.get());
+  return OpenLocalCacheClient(&manager_, "pagoda-engine", pools_.get());
 }
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-#include "clients/pagoda_run/chat.h"
+#include "engine/serve/prompt/chat.h"
 
 #include <utility>
 
@@ -6,8 +6,8 @@
 
 namespace pagoda {
 
-Chat::Chat(const LocalModel* model, Options options)
-    : model_(*model), options_(std::move(options)) {
+Chat::Chat(const Answerer* answerer, Options options)
+    : answerer_(*answerer), options_(std::move(options)) {
   Reset();
 }
 
@@ -33,9 +33,9 @@ absl::Status Chat::Run(std::istream& input) {
 
 absl::Status Chat::Turn(const std::string& said) {
   messages_.push_back({.role = "user", .content = said});
-  absl::StatusOr<LocalPrompt> prompt = model_.ReadConversation(messages_);
-  absl::StatusOr<LocalAnswer> answer = prompt.ok() ? options_.answer(*std::move(prompt))
-                                                   : absl::StatusOr<LocalAnswer>(prompt.status());
+  absl::StatusOr<ModelPrompt> prompt = answerer_.ReadConversation(messages_);
+  absl::StatusOr<PromptAnswer> answer = prompt.ok() ? options_.answer(*std::move(prompt))
+                                                    : absl::StatusOr<PromptAnswer>(prompt.status());
   if (!answer.ok()) {
     messages_.pop_back();
     return answer.status();

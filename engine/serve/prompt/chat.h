@@ -1,5 +1,5 @@
-#ifndef PAGODA_CLIENTS_PAGODA_RUN_CHAT_H_
-#define PAGODA_CLIENTS_PAGODA_RUN_CHAT_H_
+#ifndef PAGODA_ENGINE_SERVE_PROMPT_CHAT_H_
+#define PAGODA_ENGINE_SERVE_PROMPT_CHAT_H_
 
 #include <functional>
 #include <istream>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "clients/pagoda_run/local_model.h"
+#include "engine/serve/prompt/answerer.h"
 
 namespace pagoda {
 
@@ -19,7 +19,7 @@ class Chat {
     // Called before each line is read; may be empty.
     std::function<void()> before_line = nullptr;
     // Answers a conversation's prompt, and shows the answer.
-    std::function<absl::StatusOr<LocalAnswer>(LocalPrompt prompt)> answer;
+    std::function<absl::StatusOr<PromptAnswer>(ModelPrompt prompt)> answer;
     // Called with an error of one turn. That turn is then forgotten. Returns whether the
     // conversation goes on.
     std::function<bool(const absl::Status& error)> on_error;
@@ -28,8 +28,8 @@ class Chat {
       "/reset starts a new conversation. /quit or the end of input ends the program. Ctrl-C ends "
       "an answer, or the program if there is none.";
 
-  // `model` outlives the chat.
-  Chat(const LocalModel* model, Options options);
+  // `answerer` reads the conversation, and outlives the chat.
+  Chat(const Answerer* answerer, Options options);
 
   // Runs until the end of input. The text of a stopped answer is also part of the conversation.
   // Errors: those of ReadConversation and `answer` that `on_error` does not accept.
@@ -39,11 +39,11 @@ class Chat {
   void Reset();
   absl::Status Turn(const std::string& said);
 
-  const LocalModel& model_;
+  const Answerer& answerer_;
   const Options options_;
   std::vector<ChatMessage> messages_;
 };
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODA_RUN_CHAT_H_
+#endif  // PAGODA_ENGINE_SERVE_PROMPT_CHAT_H_

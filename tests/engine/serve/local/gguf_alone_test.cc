@@ -2,16 +2,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "clients/pagoda_run/local_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/base/require.h"
 #include "tests/engine/fixtures/golden.h"
+#include "tests/engine/serve/local/local_model.h"
 #include "tests/engine/text/small_vocabulary.h"
 
 namespace pagoda {
@@ -35,16 +34,11 @@ class GgufAloneTest : public testing::Test {
 };
 
 TEST_F(GgufAloneTest, TakesTextAndConversations) {
-  const std::unique_ptr<LocalModel> model =
-      Require(LocalModel::Load({.model = file_.string(),
-                                .backend = EngineBackend::kCpu,
-                                .compute = ComputeType::kFloat32,
-                                .threads = 1,
-                                .context = 128}));
-  const LocalPrompt text = Require(model->ReadText("hi\n"));
+  LocalModel model(LocalOptions(file_.string(), 128));
+  const ModelPrompt text = Require(model.answers.ReadText("hi\n"));
   EXPECT_THAT(text.tokens, ElementsAre(vocabulary_.IdOf("hi"), vocabulary_.IdOf("\u010A")));
   const std::vector<ChatMessage> messages = {{.role = "user", .content = "hi"}};
-  const LocalPrompt chat = Require(model->ReadConversation(messages));
+  const ModelPrompt chat = Require(model.answers.ReadConversation(messages));
   EXPECT_EQ(chat.tokens.front(), vocabulary_.IdOf("<|im_start|>"));
   EXPECT_THAT(chat.tokens,
               AllOf(Contains(vocabulary_.IdOf("hi")), Contains(vocabulary_.IdOf("<|im_end|>"))));
@@ -52,12 +46,11 @@ TEST_F(GgufAloneTest, TakesTextAndConversations) {
   EXPECT_THAT(text.stop_tokens, Contains(vocabulary_.IdOf("<|im_end|>")));
   EXPECT_THAT(chat.stop_tokens, Contains(vocabulary_.IdOf("<|im_end|>")));
   std::string streamed;
-  const LocalAnswer answer = Require(model->Answer(
-      {.prompt = chat, .max_new_tokens = 8, .on_token = [&](TokenId, const std::string& piece) {
-         streamed += piece;
-       }}));
+  const PromptAnswer answer = Require(model.answers.Answer(
+      {.prompt = chat.tokens, .max_new_tokens = 8, .stop_tokens = chat.stop_tokens},
+      {.on_token = [&](TokenId, const std::string& piece) { streamed += piece; }}));
   EXPECT_EQ(answer.tokens.size(), 8);
-  EXPECT_EQ(answer.text.substr(0, streamed.size()), streamed);
+  EXPECT_EQ(answer.text, streamed);
 }
 
 }  // namespace

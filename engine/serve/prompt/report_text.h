@@ -1,10 +1,10 @@
 // The measurements of an answer, for people and for programs.
-#ifndef PAGODA_CLIENTS_PAGODA_RUN_REPORT_TEXT_H_
-#define PAGODA_CLIENTS_PAGODA_RUN_REPORT_TEXT_H_
+#ifndef PAGODA_ENGINE_SERVE_PROMPT_REPORT_TEXT_H_
+#define PAGODA_ENGINE_SERVE_PROMPT_REPORT_TEXT_H_
 
 #include <string>
 
-#include "clients/pagoda_run/local_model.h"
+#include "engine/serve/prompt/answerer.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda {
@@ -18,13 +18,13 @@ double DecodeTokensPerSecond(const GenerateReport& report);
 
 // One line: "82 prompt tokens, 28 reused (34.15 %); first token after 1.86 ms; prompt 29,032.3
 // tokens/s, decode 4,353.1 tokens/s; 16 tokens, ended by length".
-std::string ReportText(const LocalAnswer& answer);
+std::string ReportText(const PromptAnswer& answer);
 
-// tokens, text, stopped, prompt_tokens, reused_tokens, generated_tokens, finish_reason,
-// time_to_first_token_seconds, prompt_tokens_per_second, decode_tokens_per_second, draft tokens if
-// there were any. An answer that was stopped before its first token has only the first three.
-nlohmann::ordered_json AnswerJson(const LocalAnswer& answer);
+// text, stopped, prompt_tokens_per_second, decode_tokens_per_second, and the members of
+// GeneratedToJson. An answer that was stopped before its first token has only tokens, text and
+// stopped.
+nlohmann::ordered_json AnswerJson(const PromptAnswer& answer);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODA_RUN_REPORT_TEXT_H_
+#endif  // PAGODA_ENGINE_SERVE_PROMPT_REPORT_TEXT_H_
