@@ -120,7 +120,7 @@ if [ -z "$bin" ]; then
   all_packages=("${build_packages[@]}" "${tour_packages[@]}")
   say "Pagoda: building in $build_dir"
   set_up
-  build pagodad pagodactl pagoda-engine pagoda-run pagoda_python
+  build pagodad pagodactl pagoda-engine pagoda_python
   bin=$build_dir/bin
 fi
 mkdir -p "$log_dir"

@@ -35,7 +35,7 @@ work=build/wheel
 check_programs() {
   local name version said
   version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' clients/python/src/pagoda/version.py)
-  for name in pagodad pagodactl pagoda-engine pagoda-run; do
+  for name in pagodad pagodactl pagoda-engine; do
     [ -s "$bin/$name" ] && [ -x "$bin/$name" ] || die "The program $bin/$name does not exist." \
         "build it first with deploy/run.sh --once, or name the built programs' folder with --bin."
     said=$("$bin/$name" --version) ||

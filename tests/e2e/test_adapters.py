@@ -1,4 +1,4 @@
-"""LoRA adapters over gRPC, HTTP, `pagodactl`, `pagoda-engine` and `pagoda-run`: the answers of
+"""LoRA adapters over gRPC, HTTP, `pagodactl`, `pagoda-engine`, also with `--local`: the answers of
 Hugging Face's peft, and prefixes of their own, also after a warm restart."""
 
 import contextlib
@@ -12,9 +12,9 @@ import pytest
 from engine_process import MODEL, EngineProcess
 from pagoda_client import call_status, reason_of
 from pagoda.v1 import engine_pb2, engine_pb2_grpc, types_pb2
+from test_engine_local import run_local
 from test_generate import generate
 from test_openai import connect, post
-from test_pagoda_run import run
 from warm_daemon import WarmDaemon
 
 ADAPTERS = pathlib.Path(os.environ["PAGODA_GOLDEN"]).resolve() / "adapters"
@@ -105,10 +105,10 @@ def test_pagoda_engine_loads_its_own(start_daemon):
 
 
 @pytest.mark.parametrize("kv", ["paged", "flat", "basic"])
-def test_pagoda_run_has_one_for_all_answers(kv):
+def test_an_engine_without_a_daemon_loads_its_own(kv):
     case = CASES["all"][1]
-    arguments = [MODEL, "--adapter", PATHS["all"], "--tokens", ",".join(map(str, case["prompt"])), "--max-new-tokens", len(case["ids"])]
-    status, out, err = run(*arguments, "--compute", "fp32", "--kv", kv)
+    arguments = ["--model", MODEL, "--adapter", f"all={PATHS['all']}", "--use-adapter", "all", "--prompt-tokens", ",".join(map(str, case["prompt"])), "--max-new-tokens", len(case["ids"])]
+    status, out, err = run_local(*arguments, "--compute", "fp32", "--kv", kv)
     assert status == 0 and "1 adapter" in err, err
     assert [int(word) for word in out.split()] == case["ids"]
 

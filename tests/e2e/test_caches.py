@@ -331,7 +331,7 @@ def test_pagoda_engine_names_its_cache(start_daemon):
     daemon = start_daemon(cache={"layers": None, "model_dir": str(MODEL), "tokens_per_block": 16, "primary": 256}, memory={"host": "4MiB"})
     endpoint, own = f"unix:{daemon.unix_socket}", daemon.config["cache"]["name"]
     pagoda.open_cache(endpoint, "guest", identity=IDENTITY, layers=LAYERS, tokens_per_block=4, host="1MiB")
-    arguments = ["--connect", endpoint, "--model", MODEL, "--token", "1,2,3", "--max-new-tokens", 2, "-o", "json"]
+    arguments = ["--connect", endpoint, "--model", MODEL, "--prompt-tokens", "1,2,3", "--max-new-tokens", 2, "-o", "json"]
     status, _, said = run_engine(*arguments)
     assert status == 1 and "CACHE_NOT_NAMED" in said
     status, out, said = run_engine(*arguments, "--cache", own)
@@ -350,7 +350,7 @@ def test_two_models_run_in_one_daemon_and_are_found_after_it_was_killed(start_ca
 
     def answer(name):
         status, out, said = run_engine("--connect", daemon.endpoint, "--cache", name, "--open-cache", "8MiB", "--model", models[name],
-                                       "--token", prompt, "--max-new-tokens", 12, "-o", "json")
+                                       "--prompt-tokens", prompt, "--max-new-tokens", 12, "-o", "json")
         assert status == 0, said
         told = json.loads(out)
         return told["tokens"], told["reused_tokens"]
@@ -361,7 +361,7 @@ def test_two_models_run_in_one_daemon_and_are_found_after_it_was_killed(start_ca
     again = {name: answer(name) for name in models}
     assert {name: tokens for name, (tokens, _) in again.items()} == {name: tokens for name, (tokens, _) in first.items()}
     assert {reused for _, reused in again.values()} == {63}
-    status, _, said = run_engine("--connect", daemon.endpoint, "--cache", "gemma2_tiny", "--model", models["qwen3_tiny"], "--token", prompt,
+    status, _, said = run_engine("--connect", daemon.endpoint, "--cache", "gemma2_tiny", "--model", models["qwen3_tiny"], "--prompt-tokens", prompt,
                                  "--max-new-tokens", 2)
     assert status == 1 and "MODEL_MISMATCH" in said
     daemon.kill()

@@ -77,8 +77,8 @@ def expect_goldens_interrupted(daemon, model):
     """While the answer to the longest prompt grows, another request with a higher priority comes,
     and the cache has no space for both."""
     first, second = cases_of(model)[3], cases_of(model)[2]
-    alone = ("--model", GOLDEN / model, "--compute", "fp32", "--connect", f"unix:{daemon.unix_socket}", "--kv", "basic", "--output", "json",
-             "--token", ",".join(map(str, first["prompt"])), "--max-new-tokens", MORE_TOKENS)
+    alone = ("--local", "--model", GOLDEN / model, "--compute", "fp32", "--kv", "basic", "--output", "json",
+             "--prompt-tokens", ",".join(map(str, first["prompt"])), "--max-new-tokens", MORE_TOKENS)
     status, out, err = run(*alone)
     assert status == 0, err
     expected = json.loads(out)["tokens"]

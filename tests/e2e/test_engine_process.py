@@ -262,7 +262,7 @@ def test_a_bad_request_is_answered_and_the_others_run(cache):
 
 def test_a_cache_of_another_model_is_refused_by_both_names(cache):
     other = MODEL.parent / "qwen3_tiny_untied_bf16"
-    status, _, err = run("--connect", f"unix:{cache.unix_socket}", "--model", other, "--token", "1")
+    status, _, err = run("--connect", f"unix:{cache.unix_socket}", "--model", other, "--prompt-tokens", "1")
     assert status == 1 and "MODEL_MISMATCH" in err
     assert err.count("Qwen3ForCausalLM-") == 2, err
 
@@ -273,15 +273,17 @@ def test_one_generation_and_the_exit_codes(cache, tmp_path):
     prompt_file.write_text(" ".join(map(str, PROMPT)))
     status, out, err = run(*where, "--prompt-file", prompt_file, "--max-new-tokens", len(IDS))
     assert status == 0 and out.splitlines()[0] == " ".join(map(str, IDS)), err
-    status, out, _ = run(*where, "--token", ",".join(map(str, PROMPT)), "--max-new-tokens", len(IDS), "-o", "json")
+    status, out, _ = run(*where, "--prompt-tokens", ",".join(map(str, PROMPT)), "--max-new-tokens", len(IDS), "-o", "json")
     assert status == 0 and json.loads(out)["tokens"] == IDS and json.loads(out)["reused_tokens"] == len(PROMPT) - 1
-    assert run(*where, "--token", "1", "--salt", "s")[0] == 0
-    assert run(*where)[0] == 2, "nothing to generate"
-    assert run(*where, "--token", "one")[0] == 2
-    assert run("--token", "1")[0] == 2, "no model"
+    assert run(*where, "--prompt-tokens", "1", "--salt", "s")[0] == 0
+    status, out, err = run(*where, "--max-new-tokens", 8, stdin="Hello\nAnd you?\n")
+    assert status == 0 and err.count("first token after") == 2, "without a prompt it chats"
+    assert run(*where, "--kv", "basic", "--prompt-tokens", "1")[0] == 2, "only with --local"
+    assert run(*where, "--prompt-tokens", "one")[0] == 2
+    assert run("--prompt-tokens", "1")[0] == 2, "no model"
     assert run("--help")[0] == 0
-    assert run(*where, "--token", "600")[0] == 1, "outside the vocabulary"
-    status, _, err = run("--connect", f"unix:{tmp_path}/nobody.sock", "--model", MODEL, "--token", "1")
+    assert run(*where, "--prompt-tokens", "600")[0] == 1, "outside the vocabulary"
+    status, _, err = run("--connect", f"unix:{tmp_path}/nobody.sock", "--model", MODEL, "--prompt-tokens", "1")
     assert status == 3 and "--connect" in err
 
 
@@ -304,13 +306,19 @@ def test_requests_run_side_by_side_and_get_the_answers_that_they_get_alone(cache
 
 
 def test_the_basic_cache_needs_no_daemon_and_gives_the_same_tokens():
-    status, out, err = run("--model", MODEL, "--kv", "basic", "--prompt-tokens", ",".join(map(str, PROMPT)), "--max-new-tokens", str(len(IDS)),
+    status, out, err = run("--local", "--model", MODEL, "--kv", "basic", "--prompt-tokens", ",".join(map(str, PROMPT)), "--max-new-tokens", str(len(IDS)),
                            "-o", "json")
     assert status == 0, err
     assert json.loads(out)["tokens"] == IDS
-    status, out, err = run("--model", MODEL, "--kv", "quadratic", "--token", "1")
+    requests = [{"id": i, "prompt": PROMPT, "max_new_tokens": len(IDS)} for i in range(20)]
+    status, out, err = run("--local", "--model", MODEL, "--kv", "basic", "--requests", "-", "--concurrency", 16,
+                           stdin="\n".join(map(json.dumps, requests + [{"id": 20, "prompt": PROMPT, "max_new_tokens": 2, "beam_width": 9}])))
+    answers = {answer["id"]: answer for answer in map(json.loads, out.splitlines())}
+    assert [answers[i]["tokens"] for i in range(20)] == 20 * [IDS], err
+    assert status == 1 and answers[20]["error"]["reason"] == "INVALID_COUNT"
+    status, out, err = run("--local", "--model", MODEL, "--kv", "quadratic", "--prompt-tokens", "1")
     assert status == 2 and "basic" in out + err and "paged" in out + err
-    status, out, err = run("--model", MODEL, "--kv", "basic", "--backend", "cuda", "--token", "1")
+    status, out, err = run("--local", "--model", MODEL, "--kv", "basic", "--backend", "cuda", "--prompt-tokens", "1")
     assert status == 1 and "--kv basic" in err and "--backend" in err and "primary_memory" not in err
 
 

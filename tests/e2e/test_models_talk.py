@@ -1,16 +1,15 @@
-"""Every kind of model talks: pagodactl chats with it in a daemon, and pagoda-run alone. The answers
-are the same over the paged cache of a daemon, over pagoda-run's own, and over contiguous memory."""
+"""Every kind of model talks: pagodactl chats with it in a daemon, and pagoda-engine --local without
+one. The answers are the same over the paged cache of a daemon, over the engine's own, and over
+contiguous memory."""
 
 import json
-import os
-import pathlib
 import subprocess
 
 import pagodactl
 import pytest
 import talking_models
+from engine_process import PAGODA_ENGINE
 
-PAGODA_RUN = pathlib.Path(os.environ["PAGODA_BIN"]) / "pagoda-run"
 FOLDERS = ["phi3_tiny", "qwen3_moe_tiny", "deepseek_v2_tiny", "deepseek_v3_tiny", "gpt_oss_tiny", "gpt_oss_tiny_mxfp4", "bloom_tiny"]
 LINES = "Hello there\nAnd what then?\n"
 
@@ -26,7 +25,7 @@ def test_a_model_talks(start_daemon, tmp_path, name):
     model = talking_models.q4_k_file(tmp_path / "model.gguf") if name == "q4_k" else talking_models.folder(tmp_path / "model", name)
     alone = {}
     for kv in ("paged", "basic"):
-        alone[kv] = answers([PAGODA_RUN, model, "--kv", kv, "--json", "--max-new-tokens", 24, "--compute", "fp32"])
+        alone[kv] = answers([PAGODA_ENGINE, "--local", "--model", model, "--kv", kv, "-o", "json", "--max-new-tokens", 24, "--compute", "fp32"])
         assert [answer["generated_tokens"] > 0 for answer in alone[kv]] == [True, True]
     assert [answer["tokens"] for answer in alone["paged"]] == [answer["tokens"] for answer in alone["basic"]]
 

@@ -1,5 +1,5 @@
 """Answers that must conform to a schema, an expression or a grammar: over HTTP, by pagodactl and by
-pagoda-run. The model's weights are random, so that without a grammar it says something else."""
+pagoda-engine. The model's weights are random, so that without a grammar it says something else."""
 
 import itertools
 import json
@@ -17,7 +17,7 @@ import pytest
 from pagoda.v1 import engine_pb2, engine_pb2_grpc
 from pagoda_client import call_status, reason_of
 from test_openai import daemon, make_model, post, start  # noqa: F401  (fixtures)
-from test_pagoda_run import run
+from test_engine_local import run_local
 
 SCHEMA = {
     "type": "object",
@@ -29,7 +29,7 @@ GRAMMAR = 'root ::= "(" [ab]{2} root? ")"'
 
 @pytest.fixture(autouse=True)
 def needs_the_library(tmp_path):
-    _, _, told = run(make_model(tmp_path / "probe"), "--tokens", "1", "--regex", "a")
+    _, _, told = run_local("--model", make_model(tmp_path / "probe"), "--prompt-tokens", "1", "--regex", "a")
     if "FIELD_NOT_SERVED" in told:
         pytest.skip("the programs were built without structured output")
 
@@ -205,7 +205,7 @@ def test_a_tenants_long_grammars_hold_up_no_short_one_of_another(start):  # noqa
     assert len(compilers_of(daemon)) == 2
 
 
-def test_pagodactl_and_pagoda_run_take_files(daemon, tmp_path):  # noqa: F811
+def test_pagodactl_and_pagoda_engine_take_files(daemon, tmp_path):  # noqa: F811
     schema, grammar = tmp_path / "schema.json", tmp_path / "grammar.ebnf"
     schema.write_text(json.dumps(SCHEMA))
     grammar.write_text(GRAMMAR)
@@ -213,11 +213,11 @@ def test_pagodactl_and_pagoda_run_take_files(daemon, tmp_path):  # noqa: F811
     model = make_model(tmp_path / "tiny")
     check(json.loads(pagodactl.run_json(daemon, "generate", *common, "--json-schema", str(schema))["text"]))
     assert re.fullmatch(r"(\([ab]{2})+\)+", pagodactl.run_json(daemon, "generate", *common, "--grammar", str(grammar))["text"])
-    check(json.loads(run(model, *common, "--json-schema", schema)[1]))
-    assert re.fullmatch("(cat|dog)s\n", run(model, *common, "--regex", "(cat|dog)s")[1])
-    status, _, told = run(model, *common, "--grammar", "/nowhere")
+    check(json.loads(run_local("--model", model, *common, "--json-schema", schema)[1]))
+    assert re.fullmatch("(cat|dog)s\n", run_local("--model", model, *common, "--regex", "(cat|dog)s")[1])
+    status, _, told = run_local("--model", model, *common, "--grammar", "/nowhere")
     assert status == 1 and "cannot read" in told
-    status, _, told = run(model, *common, "--grammar", grammar, "--regex", "a")
+    status, _, told = run_local("--model", model, *common, "--grammar", grammar, "--regex", "a")
     assert status == 2, told
 
 

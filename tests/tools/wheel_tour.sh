@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/tools/wheel_tour.sh
 # wheel.sh runs it on a bare Debian, in namespaces of its own; /tour has the wheels. Installs them,
-# and runs the four programs and a client. apt installs nothing, and there is no network.
+# and runs the three programs and a client. apt installs nothing, and there is no network.
 set -euo pipefail
 cd /tour
 
@@ -27,7 +27,7 @@ for package in ("pagoda", "pagoda-server"):
     print(package, fields.get("License-Expression") or fields.get("License"))
     assert "Apache-2.0" in (fields.get("License-Expression"), fields.get("License"))
     assert any(file.name == "LICENSE" and "dist-info" in str(file) for file in metadata.files(package))'
-for program in pagodad pagodactl pagoda-engine pagoda-run; do
+for program in pagodad pagodactl pagoda-engine; do
   [ "$($program --version)" = "$program $version" ] || fail "$program says '$($program --version)'"
 done
 
@@ -55,10 +55,10 @@ echo "$found"
 [[ $found == *"8 of 8 pages were cached"* ]] || fail "the pages are gone"
 request=(--model qwen3_tiny --random-prompt 64 --max-new-tokens 20)
 show pagoda-engine --cache tiny --open-cache 8MiB "${request[@]}"
-again=$(show pagoda-engine --cache tiny "${request[@]}")
+again=$(show pagoda-engine --cache tiny "${request[@]}" 2>&1)
 echo "$again"
-[[ $again == *"63 reused from the cache"* ]] || fail "the engine's prefix is gone"
-show pagoda-run qwen3_tiny --tokens 1,2,3 --max-new-tokens 8
+[[ $again == *"64 prompt tokens, 63 reused"* ]] || fail "the engine's prefix is gone"
+show pagoda-engine --local --model qwen3_tiny --prompt-tokens 1,2,3 --max-new-tokens 8
 show pagodactl caches
 show python -c 'import urllib.request
 print(urllib.request.urlopen("http://127.0.0.1:7071/").status, "from the status page")'

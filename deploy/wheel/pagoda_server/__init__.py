@@ -15,7 +15,7 @@ __all__ = ["__version__", "program"]
 
 
 def program(name: str) -> str:
-    """The path of `pagodad`, `pagodactl`, `pagoda-engine` or `pagoda-run`."""
+    """The path of `pagodad`, `pagodactl` or `pagoda-engine`."""
     return str(pathlib.Path(__file__).with_name("bin") / name)
 
 
@@ -37,7 +37,3 @@ def pagodactl() -> NoReturn:
 
 def pagoda_engine() -> NoReturn:
     _become("pagoda-engine")
-
-
-def pagoda_run() -> NoReturn:
-    _become("pagoda-run")
