@@ -139,21 +139,20 @@ void Scheduler::EndCancelled() {
 }
 
 void Scheduler::AddForks(StepBatch& batch) {
-  SampleList unborn;
-  for (std::unique_ptr<Sample>& sample : running_) {
+  std::vector<const Sample*> unborn;
+  for (const std::unique_ptr<Sample>& sample : running_) {
     if (sample->fork_of == nullptr) continue;
     Sample* const origin = std::exchange(sample->fork_of, nullptr);
     origin->has_forks = false;
     if (!origin->run.is_open()) {
       if (sample->is_beam()) continue;  // It is opened with its tokens.
-      unborn.push_back(std::move(sample));
+      unborn.push_back(sample.get());
       continue;
     }
     origin->run.Publish(batch);
     sample->run.Fork(SequenceId(++sequences_), origin->run, batch);
   }
-  std::erase(running_, nullptr);
-  for (std::unique_ptr<Sample>& sample : unborn) waiting_.Add(std::move(sample));
+  for (const Sample* sample : unborn) waiting_.Add(running_.Remove(running_.Find(sample)));
 }
 
 // Sequences are closed before others are forked, so that a search has no more than its width.
@@ -177,8 +176,7 @@ void Scheduler::AddClosings(Which which, StepBatch& batch) {
 // Gives one token to each sequence that generates. Then, by rank, gives draft tokens to these and
 // prompt tokens to the others. Returns the rest of the budget.
 uint32_t Scheduler::ShareBudget() {
-  std::sort(running_.begin(), running_.end(),
-            [](const auto& a, const auto& b) { return Outranks(*a, *b); });
+  running_.SortByRank();
   uint32_t budget = options_.max_step_tokens;
   for (const std::unique_ptr<Sample>& sample : running_) {
     sample->num_tokens = 0;
@@ -297,12 +295,12 @@ void Scheduler::HeedRefusals() {
     const bool gives_back =
         std::any_of(closing_.begin(), closing_.end(),
                     [&](const Closing& closing) { return is_its(*closing.sample); });
-    Sample* const lowest = LowestRunningOf(is_its);
+    Sample* const lowest = running_.LowestOf(is_its);
     if (gives_back || lowest == nullptr || EndBeamsAfterWait(*lowest, is_its, status)) continue;
     Preempt(lowest);
   }
   if (short_of_blocks.ok() || !closing_.empty()) return;
-  Sample* const lowest = LowestRunning();
+  Sample* const lowest = running_.Lowest();
   const auto any = [](const Sample&) { return true; };
   if (!EndBeamsAfterWait(*lowest, any, short_of_blocks)) Preempt(lowest);
 }

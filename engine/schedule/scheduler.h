@@ -22,6 +22,7 @@
 #include "engine/model/backend/model_input.h"
 #include "engine/schedule/batch_sampler.h"
 #include "engine/schedule/prefix_fetches.h"
+#include "engine/schedule/running_samples.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/step_batch.h"
 #include "engine/schedule/tenant_quotas.h"
@@ -121,7 +122,6 @@ class Scheduler {
   const SchedulerStats& stats() const { return stats_; }
 
  private:
-  using SampleList = std::vector<std::unique_ptr<Sample>>;
   // What happens to a sample when its sequence is closed.
   enum class Then : uint8_t {
     kEnd,
@@ -146,6 +146,8 @@ class Scheduler {
     uint32_t tokens = 0;  // The tokens of the prompt's rest that fit; 0 if there is a shortage.
     Shortage shortage = Shortage::kNone;
   };
+  // What goes through the model in a step: scheduler_compute.cc.
+  struct Pass;
 
   Progress RunStep();
   // The phases of a step, in order.
@@ -164,9 +166,6 @@ class Scheduler {
   Progress WaitForCopies();
   Progress WaitForCapacity();
 
-  // The sequences that run or may soon, of the samples for which `counts` is true: a beam search
-  // counts with its whole width.
-  uint64_t SlotsOf(absl::FunctionRef<bool(const Sample&)> counts) const;
   // Whether the sample does not fit beside the running ones.
   bool LacksSlots(const Sample& sample) const;
   bool MayTakeSlot(const Sample& sample) const;
@@ -182,11 +181,12 @@ class Scheduler {
   void AddProbe(const Sample* sample, StepBatch& batch);
   void AskForQuotas(StepBatch& batch);
   void LearnQuota(const std::string& owner, const CapacityAnswer& answer);
-  uint32_t BudgetOfNextStep() const;
   std::vector<Sample*> Head(size_t count) const;
   void NoteAdmission(Sample& sample);
-  std::vector<SamplingTask> ChooseTokens(absl::Span<Sample* const> computing, uint32_t rows,
-                                         const ModelOutput& output);
+  absl::StatusOr<ModelOutput> RunModel(const Pass& pass);
+  std::vector<SamplingTask> ChooseTokens(const Pass& pass, const ModelOutput& output);
+  // Uses what the model said behind the sample's tokens of this step.
+  void TakeChoice(Sample& sample, SamplingTask& task);
   void TakeTokens(Sample& sample, const SamplingTask& task);
   // Reports the sample's next token, which can end the sample.
   void Take(Sample& sample, const ChosenToken& chosen, absl::Span<const float> row);
@@ -194,9 +194,6 @@ class Scheduler {
   void ForkSamples(Sample& first, absl::Span<const float> row);
 
   // Beam searches: scheduler_beams.cc.
-  // The searches of which a sequence waits for copies. The others of the search wait with it, so
-  // that all beams go through the model in one pass.
-  std::set<const ActiveRequest*> SearchesThatCopy() const;
   // The search's next step, if all candidates are there; then splits its samples.
   void AdvanceBeams(const std::shared_ptr<ActiveRequest>& request);
   void TakeBeams(const std::shared_ptr<ActiveRequest>& request);
@@ -211,7 +208,6 @@ class Scheduler {
   // have what it lacks. Ends it with `status` if that has lasted too long; returns whether it did.
   bool EndBeamsAfterWait(const Sample& sample, absl::FunctionRef<bool(const Sample&)> competes,
                          const absl::Status& status);
-  std::vector<Sample*> RunningOf(const ActiveRequest& request) const;
 
   // Takes a sample out of running_. The next batch closes its sequence. A search returns as a
   // whole.
@@ -223,9 +219,6 @@ class Scheduler {
   void FailAll(const absl::Status& status);
   void FreeLeftovers();
   void FinishClosing();
-  // Null if no sample runs, or none for which `counts` is true.
-  Sample* LowestRunning() const;
-  Sample* LowestRunningOf(absl::FunctionRef<bool(const Sample&)> counts) const;
 
   const Options options_;
   CacheClient* client_;
@@ -236,7 +229,7 @@ class Scheduler {
   TenantShares shares_;
   WaitingQueue waiting_;
   PrefixFetches fetches_;  // Of the waiting samples.
-  SampleList running_;
+  RunningSamples running_;
   std::vector<Closing> closing_;
   std::vector<std::shared_ptr<ActiveRequest>> ended_;  // TellEnds has not called their on_end yet.
   std::vector<Probe> probes_;                          // Answers of the last batch.

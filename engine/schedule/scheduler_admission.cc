@@ -1,6 +1,5 @@
 // Admission: which samples are admitted, and how the scheduler learns of free capacity.
 #include <algorithm>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -55,22 +54,8 @@ std::vector<Sample*> Scheduler::Head(size_t count) const {
   });
 }
 
-uint64_t Scheduler::SlotsOf(absl::FunctionRef<bool(const Sample&)> counts) const {
-  uint64_t slots = 0;
-  std::set<const ActiveRequest*> searches;
-  for (const std::unique_ptr<Sample>& sample : running_) {
-    if (!counts(*sample)) continue;
-    if (!sample->is_beam()) {
-      ++slots;
-    } else if (searches.insert(sample->request.get()).second) {
-      slots += sample->request->request.beam_width;
-    }
-  }
-  return slots;
-}
-
 bool Scheduler::LacksSlots(const Sample& sample) const {
-  const uint64_t taken = SlotsOf([](const Sample&) { return true; });
+  const uint64_t taken = running_.Slots();
   const uint64_t needed = sample.is_beam() ? sample.request->request.beam_width : 1;
   return taken + needed > options_.max_running_sequences;
 }
@@ -79,10 +64,10 @@ bool Scheduler::LacksSlots(const Sample& sample) const {
 // search preempts none unless it can then begin.
 bool Scheduler::MayTakeSlot(const Sample& sample) const {
   const int32_t priority = sample.request->request.priority;
-  const Sample* const lowest = LowestRunning();
+  const Sample* const lowest = running_.Lowest();
   if (lowest == nullptr || lowest->request->request.priority >= priority) return false;
-  const uint64_t kept =
-      SlotsOf([&](const Sample& other) { return other.request->request.priority >= priority; });
+  const uint64_t kept = running_.SlotsOf(
+      [&](const Sample& other) { return other.request->request.priority >= priority; });
   const uint64_t needed = sample.is_beam() ? sample.request->request.beam_width : 1;
   return kept + needed <= options_.max_running_sequences;
 }
@@ -98,9 +83,9 @@ Scheduler::Fit Scheduler::FitFor(const Probe& probe, uint32_t rest, uint32_t bud
   taken.blocks.resize(windows);
   taken_by_owner.resize(windows);
   // Each running sequence will need its next block soon.
-  const uint64_t running = SlotsOf([](const Sample&) { return true; });
+  const uint64_t running = running_.Slots();
   const uint64_t running_of_owner =
-      SlotsOf([&](const Sample& sample) { return sample.owner() == owner; });
+      running_.SlotsOf([&](const Sample& sample) { return sample.owner() == owner; });
   uint32_t tokens = std::min(rest, budget);
   std::vector<uint64_t> needs;
   for (size_t w = 0; w < windows; ++w) {
@@ -152,7 +137,7 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
       continue;
     }
     // A sample that only lacks a slot is opened in the next step, when the slot is free.
-    if (takes_slot) return Preempt(LowestRunning());
+    if (takes_slot) return Preempt(running_.Lowest());
     std::unique_ptr<Sample> sample = waiting_.Remove(probe.sample);
     if (sample == nullptr) continue;  // Cancelled since.
     budget -= fit.tokens;
@@ -173,7 +158,7 @@ void Scheduler::Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tok
                    batch);
   blocked_since_.reset();
   sample->request->at_quota_since.reset();
-  running_.push_back(std::move(sample));
+  running_.Add(std::move(sample));
 }
 
 // Preempts a sample of lower priority, unless a closing sample already releases blocks, which the
@@ -187,7 +172,7 @@ void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
       std::any_of(closing_.begin(), closing_.end(),
                   [&](const Closing& closing) { return counts(*closing.sample); });
   if (gives_back) return;
-  Sample* const lowest = LowestRunningOf(counts);
+  Sample* const lowest = running_.LowestOf(counts);
   if (lowest != nullptr &&
       lowest->request->request.priority < probe.sample->request->request.priority) {
     Preempt(lowest);
@@ -218,7 +203,7 @@ void Scheduler::AwaitSequences(Sample* sample, const absl::Status& status) {
   const auto is_its = [&](const Sample& other) {
     return other.owner() == owner && other.run.is_open();
   };
-  Sample* const lowest = LowestRunningOf(is_its);
+  Sample* const lowest = running_.LowestOf(is_its);
   const bool gives_back =
       std::any_of(closing_.begin(), closing_.end(),
                   [&](const Closing& closing) { return is_its(*closing.sample); });
@@ -240,19 +225,6 @@ void Scheduler::AwaitSequences(Sample* sample, const absl::Status& status) {
   }
 }
 
-// The budget that the running samples leave for others in the next step.
-uint32_t Scheduler::BudgetOfNextStep() const {
-  uint64_t wanted = 0;
-  for (const std::unique_ptr<Sample>& sample : running_) {
-    const uint32_t left =
-        sample->run.uncomputed() - std::min(sample->run.uncomputed(), sample->num_tokens);
-    wanted += std::max(left, 1u);
-  }
-  return wanted >= options_.max_step_tokens
-             ? 0
-             : options_.max_step_tokens - static_cast<uint32_t>(wanted);
-}
-
 // Whether the capacity for the first waiting sample could have changed since the last query.
 bool Scheduler::MustProbe(const Sample& head) const {
   return !blocked_ || capacity_changed_ || blocked_sample_ != head.name() ||
@@ -264,9 +236,9 @@ void Scheduler::AddProbes(StepBatch& batch) {
   if (waiting_.empty()) return;
   // If all slots are taken, a sample of higher priority takes the slot of a lower one, with its
   // part of the budget.
-  const uint64_t running = SlotsOf([](const Sample&) { return true; });
+  const uint64_t running = running_.Slots();
   const bool taken = running >= options_.max_running_sequences;
-  if (!taken && BudgetOfNextStep() == 0) return;
+  if (!taken && running_.TokensOfNextStep() >= options_.max_step_tokens) return;
   // If the first sample does not fit, no other sample passes it.
   const size_t free = taken ? kMostProbes : options_.max_running_sequences - running;
   std::vector<Sample*> head = Head(std::min<size_t>(blocked_ ? 1 : kMostProbes, free));

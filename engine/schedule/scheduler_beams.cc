@@ -59,15 +59,6 @@ std::vector<std::vector<uint32_t>> BeamsByNextToken(const Sample& sample) {
 
 }  // namespace
 
-std::set<const ActiveRequest*> Scheduler::SearchesThatCopy() const {
-  std::set<const ActiveRequest*> searches;
-  for (const std::unique_ptr<Sample>& sample : running_) {
-    if (!sample->is_beam() || !sample->run.is_open() || sample->num_tokens == 0) continue;
-    if (sample->run.ready() > completed_) searches.insert(sample->request.get());
-  }
-  return searches;
-}
-
 void Scheduler::AdvanceBeams(const std::shared_ptr<ActiveRequest>& request) {
   if (request->ending) return;
   const auto& candidates = request->beams->candidates;
@@ -87,7 +78,7 @@ void Scheduler::TakeBeams(const std::shared_ptr<ActiveRequest>& request) {
   const std::vector<uint32_t> parents = beams.search.Advance(beams.candidates);
   if (beams.search.ended()) return;
   beams.candidates.assign(parents.size(), {});
-  for (Sample* sample : RunningOf(*request)) {
+  for (Sample* sample : running_.Of(*request)) {
     PAGODA_CHECK(sample->beams.size() == 1, "beams that have candidates are apart");
     const uint32_t parent = std::exchange(sample->beams, {}).front();
     for (uint32_t child = 0; child < parents.size(); ++child) {
@@ -99,7 +90,7 @@ void Scheduler::TakeBeams(const std::shared_ptr<ActiveRequest>& request) {
 
 // The first beams of a sequence keep it. The next batch forks it for the others.
 void Scheduler::SplitBeams(const std::shared_ptr<ActiveRequest>& request) {
-  for (Sample* sample : RunningOf(*request)) {
+  for (Sample* sample : running_.Of(*request)) {
     if (!sample->run.is_open() || sample->run.uncomputed() > 0 || sample->wants_logits()) continue;
     std::vector<std::vector<uint32_t>> groups = BeamsByNextToken(*sample);
     for (size_t i = 1; i < groups.size(); ++i) {
@@ -110,7 +101,7 @@ void Scheduler::SplitBeams(const std::shared_ptr<ActiveRequest>& request) {
       fork->beams = std::move(groups[i]);
       PushCommonTokens(*fork);
       ++request->open_samples;
-      running_.push_back(std::move(fork));
+      running_.Add(std::move(fork));
     }
     sample->beams = std::move(groups.front());
     PushCommonTokens(*sample);
@@ -136,7 +127,7 @@ void Scheduler::FinishBeams(const std::shared_ptr<ActiveRequest>& request) {
       return EndRequest(request, absl::CancelledError("the caller stopped the generation"));
     }
   }
-  for (Sample* sample : RunningOf(*request)) Retire(sample, Then::kEnd);
+  for (Sample* sample : running_.Of(*request)) Retire(sample, Then::kEnd);
 }
 
 void Scheduler::PauseBeams(const std::shared_ptr<ActiveRequest>& request) {
@@ -147,7 +138,7 @@ void Scheduler::PauseBeams(const std::shared_ptr<ActiveRequest>& request) {
   PushCommonTokens(*first);
   const auto common = static_cast<uint32_t>(first->run.tokens().size());
   bool kept = false;
-  for (Sample* sample : RunningOf(*request)) {
+  for (Sample* sample : running_.Of(*request)) {
     if (sample->run.is_open() && !std::exchange(kept, true)) {
       sample->kept_tokens = std::min(sample->run.computed(), common);
     }
@@ -174,7 +165,7 @@ void Scheduler::HeedRefusedBeam(Sample* sample, const absl::Status& status) {
     return;
   }
   if (EndBeamsAfterWait(*sample, competes, status)) return;
-  Sample* const lowest = LowestRunningOf(is_other);
+  Sample* const lowest = running_.LowestOf(is_other);
   if (lowest != nullptr && Outranks(*sample, *lowest)) return Preempt(lowest);
   quotas_.NoteFull(sample->owner());
   Retire(sample, Then::kReturn);

@@ -40,14 +40,54 @@ TokenDraw DrawOf(const Sample& sample, uint32_t ahead) {
           .uniform = UniformDraw(sampling.seed, sample.run.tokens().size() + ahead)};
 }
 
+// Fits the draft tokens to the reserved tokens behind those that are computed, and asks for logits
+// behind the last of them and behind each draft token.
+void SetLogits(Sample& sample) {
+  const bool whole = sample.num_tokens == sample.run.uncomputed();
+  const uint32_t reserved = whole ? sample.run.reserved_left() - sample.num_tokens : 0;
+  if (sample.draft_tokens.size() > reserved) sample.draft_tokens.resize(reserved);
+  sample.num_logits =
+      whole && sample.wants_logits() ? 1 + static_cast<uint32_t>(sample.draft_tokens.size()) : 0;
+}
+
+void SetInput(Sample& sample) {
+  const SequenceRun& run = sample.run;
+  const auto next = run.tokens().begin() + run.computed();
+  sample.step_tokens.assign(next, next + sample.num_tokens);
+  sample.step_tokens.insert(sample.step_tokens.end(), sample.draft_tokens.begin(),
+                            sample.draft_tokens.end());
+  sample.tables.assign(run.tables().begin(), run.tables().end());
+}
+
 }  // namespace
 
-Scheduler::Progress Scheduler::Compute() {
-  std::vector<Sample*> computing;
-  std::vector<SequenceInput> sequences;
-  uint32_t rows = 0;
+struct Scheduler::Pass {
+  void Add(Sample& sample);
+
+  std::vector<Sample*> samples;
+  std::vector<SequenceInput> sequences;  // Of the samples, in their order.
+  uint32_t rows = 0;                     // Of logits.
   uint64_t prompt_tokens = 0;
-  const std::set<const ActiveRequest*> copying = SearchesThatCopy();
+};
+
+void Scheduler::Pass::Add(Sample& sample) {
+  SetLogits(sample);
+  SetInput(sample);
+  const SequenceRun& run = sample.run;
+  sequences.push_back({.tokens = sample.step_tokens,
+                       .first_position = run.computed(),
+                       .tables = sample.tables,
+                       .num_logits = sample.num_logits,
+                       .adapter = sample.request->request.adapter_index,
+                       .rotary_range = sample.request->request.rotary_range});
+  sample.first_logits = std::exchange(rows, rows + sample.num_logits);
+  if (sample.num_tokens > 1) prompt_tokens += sample.num_tokens;
+  samples.push_back(&sample);
+}
+
+Scheduler::Progress Scheduler::Compute() {
+  Pass pass;
+  const std::set<const ActiveRequest*> copying = running_.SearchesThatCopy(completed_);
   for (const std::unique_ptr<Sample>& sample : running_) {
     SequenceRun& run = sample->run;
     if (!run.is_open()) continue;
@@ -60,31 +100,37 @@ Scheduler::Progress Scheduler::Compute() {
     sample->num_tokens = std::min({sample->num_tokens, run.uncomputed(), run.reserved_left()});
     if (sample->num_tokens == 0 || run.ready() > completed_) continue;
     if (copying.contains(sample->request.get())) continue;
-    const bool whole = sample->num_tokens == run.uncomputed();
-    const uint32_t reserved = whole ? run.reserved_left() - sample->num_tokens : 0;
-    if (sample->draft_tokens.size() > reserved) sample->draft_tokens.resize(reserved);
-    sample->num_logits = whole && sample->wants_logits()
-                             ? 1 + static_cast<uint32_t>(sample->draft_tokens.size())
-                             : 0;
-    const auto next = run.tokens().begin() + run.computed();
-    sample->step_tokens.assign(next, next + sample->num_tokens);
-    sample->step_tokens.insert(sample->step_tokens.end(), sample->draft_tokens.begin(),
-                               sample->draft_tokens.end());
-    sample->tables.assign(run.tables().begin(), run.tables().end());
-    sequences.push_back({.tokens = sample->step_tokens,
-                         .first_position = run.computed(),
-                         .tables = sample->tables,
-                         .num_logits = sample->num_logits,
-                         .adapter = sample->request->request.adapter_index,
-                         .rotary_range = sample->request->request.rotary_range});
-    sample->first_logits = std::exchange(rows, rows + sample->num_logits);
-    if (sample->num_tokens > 1) prompt_tokens += sample->num_tokens;
-    computing.push_back(sample.get());
+    pass.Add(*sample);
   }
-  if (computing.empty()) return WaitForCopies();
+  if (pass.samples.empty()) return WaitForCopies();
 
-  MakeInput(sequences, windows_.sizes, windows_.tokens_per_block, input_);
-  for (const Sample* sample : computing) {
+  const absl::StatusOr<ModelOutput> output = RunModel(pass);
+  if (!output.ok()) {
+    EndAll(output.status());
+    return Progress::kMade;
+  }
+  std::vector<SamplingTask> tasks = ChooseTokens(pass, *output);
+  // A sample that ends meanwhile moves from running_ to closing_, and is still alive there.
+  auto task = tasks.begin();
+  for (Sample* sample : pass.samples) {
+    if (sample->num_logits == 0) {
+      sample->run.Computed(sample->num_tokens);
+    } else {
+      TakeChoice(*sample, *task++);
+    }
+  }
+  std::set<ActiveRequest*> searches;
+  for (const Sample* sample : pass.samples) {
+    if (sample->is_beam() && searches.insert(sample->request.get()).second) {
+      AdvanceBeams(sample->request);
+    }
+  }
+  return Progress::kMade;
+}
+
+absl::StatusOr<ModelOutput> Scheduler::RunModel(const Pass& pass) {
+  MakeInput(pass.sequences, windows_.sizes, windows_.tokens_per_block, input_);
+  for (const Sample* sample : pass.samples) {
     for (uint32_t i = 0; i < sample->num_logits; ++i) input_.draws.push_back(DrawOf(*sample, i));
   }
   const absl::Duration model_time_before = stats_.model_time;
@@ -93,56 +139,20 @@ Scheduler::Progress Scheduler::Compute() {
     const Stopwatch watch(stats_.model_time);
     output = forward_(input_);
   }
-  if (!output.ok()) {
-    EndAll(output.status());
-    return Progress::kMade;
-  }
-  if (2 * prompt_tokens >= input_.tokens.size()) {
+  if (!output.ok()) return output;
+  if (2 * pass.prompt_tokens >= input_.tokens.size()) {
     fetches_.Computed(input_.tokens.size(), stats_.model_time - model_time_before);
   }
   ++stats_.steps;
   stats_.computed_tokens += input_.tokens.size();
-  std::vector<SamplingTask> tasks = ChooseTokens(computing, rows, *output);
-  // A sample that ends meanwhile moves from running_ to closing_, and is still alive there.
-  auto task = tasks.begin();
-  for (Sample* sample : computing) {
-    if (sample->num_logits == 0) {
-      sample->run.Computed(sample->num_tokens);
-      continue;
-    }
-    SamplingTask& chosen = *task++;
-    if (!chosen.logits_are_numbers) {
-      // Its KV could be NaN too, so the KV of this step does not stay in the cache.
-      EndRequest(sample->request, absl::InternalError(kNoNumbers));
-      continue;
-    }
-    sample->run.Computed(sample->num_tokens);
-    if (sample->request->ending) continue;
-    if (!chosen.status.ok()) {
-      EndRequest(sample->request, chosen.status);
-      continue;
-    }
-    if (sample->is_beam()) {
-      sample->request->beams->candidates[sample->beams.front()] = std::move(chosen.candidates);
-    } else {
-      TakeTokens(*sample, chosen);
-    }
-  }
-  std::set<ActiveRequest*> searches;
-  for (const Sample* sample : computing) {
-    if (sample->is_beam() && searches.insert(sample->request.get()).second) {
-      AdvanceBeams(sample->request);
-    }
-  }
-  return Progress::kMade;
+  return output;
 }
 
 // One task for each sample that has logits, in their order.
-std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> computing,
-                                                  uint32_t rows, const ModelOutput& output) {
-  const uint64_t vocab_size = rows == 0 ? 0 : output.logits.size() / rows;
+std::vector<SamplingTask> Scheduler::ChooseTokens(const Pass& pass, const ModelOutput& output) {
+  const uint64_t vocab_size = pass.rows == 0 ? 0 : output.logits.size() / pass.rows;
   std::vector<SamplingTask> tasks;
-  for (const Sample* sample : computing) {
+  for (const Sample* sample : pass.samples) {
     if (sample->num_logits == 0) continue;
     const GenerateRequest& request = sample->request->request;
     const size_t count = 1 + sample->draft_tokens.size();
@@ -166,12 +176,7 @@ std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> comp
 
 // Called when nothing can be computed now.
 Scheduler::Progress Scheduler::WaitForCopies() {
-  Ticket first;
-  for (const std::unique_ptr<Sample>& sample : running_) {
-    const Ticket ready = sample->run.ready();
-    if (!sample->run.is_open() || ready <= completed_) continue;
-    if (first == Ticket() || ready < first) first = ready;
-  }
+  const Ticket first = running_.FirstCopy(completed_);
   if (first == Ticket() || !closing_.empty()) return WaitForCapacity();
   StepBatch batch;
   // The wait can end before the copy does.
@@ -197,6 +202,21 @@ void Scheduler::NoteAdmission(Sample& sample) {
   stats_.reused_tokens += report.reused_tokens;
   stats_.reused_secondary_tokens += report.reused_secondary_tokens;
   stats_.fetched_tokens += report.fetched_tokens;
+}
+
+void Scheduler::TakeChoice(Sample& sample, SamplingTask& task) {
+  if (!task.logits_are_numbers) {
+    // Its KV could be NaN too, so the KV of this step does not stay in the cache.
+    return EndRequest(sample.request, absl::InternalError(kNoNumbers));
+  }
+  sample.run.Computed(sample.num_tokens);
+  if (sample.request->ending) return;
+  if (!task.status.ok()) return EndRequest(sample.request, task.status);
+  if (sample.is_beam()) {
+    sample.request->beams->candidates[sample.beams.front()] = std::move(task.candidates);
+  } else {
+    TakeTokens(sample, task);
+  }
 }
 
 void Scheduler::TakeTokens(Sample& sample, const SamplingTask& task) {
@@ -249,7 +269,7 @@ void Scheduler::Take(Sample& sample, const ChosenToken& chosen, absl::Span<const
 
 void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
   const std::shared_ptr<ActiveRequest> request = first.request;
-  SampleList forks;
+  std::vector<std::unique_ptr<Sample>> forks;
   std::vector<SamplingTask> tasks;
   for (uint32_t i = 1; i < request->request.num_samples; ++i) {
     forks.push_back(std::make_unique<Sample>(request, i, windows_, request->request.prompt));
@@ -275,14 +295,14 @@ void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
     fork.fork_of = &first;
     first.has_forks = true;
     ++request->open_samples;
-    running_.push_back(std::move(forks[i]));
+    running_.Add(std::move(forks[i]));
     Take(fork, tasks[i].chosen.front(), row);
-    if (SlotsOf([](const Sample&) { return true; }) <= options_.max_running_sequences) continue;
-    if (running_.back().get() != &fork) continue;  // That token was its last.
+    if (running_.Slots() <= options_.max_running_sequences) continue;
+    const auto at = running_.Find(&fork);
+    if (at == running_.end()) continue;  // That token was its last.
     // It matches the prompt when it is admitted.
     fork.fork_of = nullptr;
-    waiting_.Add(std::move(running_.back()));
-    running_.pop_back();
+    waiting_.Add(running_.Remove(at));
   }
 }
 

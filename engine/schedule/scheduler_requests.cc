@@ -7,28 +7,13 @@
 
 namespace pagoda {
 
-Sample* Scheduler::LowestRunning() const {
-  return LowestRunningOf([](const Sample&) { return true; });
-}
-
-Sample* Scheduler::LowestRunningOf(absl::FunctionRef<bool(const Sample&)> counts) const {
-  Sample* lowest = nullptr;
-  for (const std::unique_ptr<Sample>& sample : running_) {
-    if (!counts(*sample)) continue;
-    if (lowest == nullptr || Outranks(*lowest, *sample)) lowest = sample.get();
-  }
-  return lowest;
-}
-
 // Leaves with the next batch.
 void Scheduler::Retire(Sample* sample, Then then) {
-  const auto it = std::find_if(running_.begin(), running_.end(),
-                               [&](const auto& running) { return running.get() == sample; });
+  const auto it = running_.Find(sample);
   if (it == running_.end()) return;
   if (then == Then::kReturn && sample->is_beam()) return PauseBeams(sample->request);
   sample->ended = then == Then::kEnd;
-  closing_.push_back({std::move(*it), then});
-  running_.erase(it);
+  closing_.push_back({running_.Remove(it), then});
 }
 
 void Scheduler::Preempt(Sample* sample) {
@@ -38,20 +23,12 @@ void Scheduler::Preempt(Sample* sample) {
   Retire(sample, Then::kReturn);
 }
 
-std::vector<Sample*> Scheduler::RunningOf(const ActiveRequest& request) const {
-  std::vector<Sample*> samples;
-  for (const std::unique_ptr<Sample>& sample : running_) {
-    if (sample->request.get() == &request) samples.push_back(sample.get());
-  }
-  return samples;
-}
-
 void Scheduler::EndRequest(const std::shared_ptr<ActiveRequest>& request,
                            const absl::Status& status) {
   if (std::exchange(request->ending, true)) return;
   request->status = status;
   std::erase_if(probes_, [&](const Probe& probe) { return probe.sample->request == request; });
-  for (Sample* sample : RunningOf(*request)) Retire(sample, Then::kEnd);
+  for (Sample* sample : running_.Of(*request)) Retire(sample, Then::kEnd);
   for (Closing& closing : closing_) {
     if (closing.sample->request == request) closing.then = Then::kEnd;
   }
