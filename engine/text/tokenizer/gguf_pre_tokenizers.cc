@@ -91,82 +91,127 @@ std::string CasedWords(absl::string_view upper, absl::string_view lower, absl::s
                       kLinesAndSpaces);
 }
 
-const std::map<std::string, GgufPreTokenizer, std::less<>>& Table() {
+using PreTokenizers = std::map<std::string, GgufPreTokenizer, std::less<>>;
+
+void AddNames(PreTokenizers& table, absl::string_view names,
+              const GgufPreTokenizer& pre_tokenizer) {
+  for (const absl::string_view name : absl::StrSplit(names, ' ')) {
+    table.emplace(name, pre_tokenizer);
+  }
+}
+
+void AddGpt2Words(PreTokenizers& table) {
+  AddNames(table, "default", {.expressions = {kDefaultSigns, kGpt2, kDigits, kThreeAsciiDigits}});
+  AddNames(table,
+           "gpt-2 phi-2 gigachat a.x-4.0 mellum exaone4 mpt olmo jais trillion granite-docling",
+           {.expressions = {kGpt2}});
+  AddNames(table, "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",
+           {.expressions = {kDigit, kGpt2}});
+}
+
+void AddLlama3Words(PreTokenizers& table) {
+  const std::string llama3 = WithContractions(WordsAndSigns(kThreeDigits));
+  AddNames(table, "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2",
+           {.expressions = {llama3}, .ignore_merges = true, .adds_bos = true});
+  AddNames(table, "dbrx smaug-bpe", {.expressions = {llama3}});
+  AddNames(table, "chatglm-bpe", {.expressions = {llama3}, .has_default_bos = false});
+  AddNames(table, "glm4 glm5",
+           {.expressions = {llama3}, .ignore_merges = true, .has_default_bos = false});
+}
+
+void AddQwen2Words(PreTokenizers& table) {
+  const std::string qwen2 = WithContractions(WordsAndSigns(kDigit));
+  AddNames(table, "qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2",
+           {.expressions = {qwen2}});
+  AddNames(table, "qwen35",
+           {.expressions = {WithContractions(absl::StrCat(kQwen35Words, kLinesAndSpaces))}});
+  AddNames(table, "ufakzeka", {.expressions = {WordsAndSigns(kDigit)}});
+  AddNames(table, "laguna", {.expressions = {kLines, qwen2}});
+}
+
+// Of one family of models each.
+void AddFamilyWords(PreTokenizers& table) {
+  AddNames(table, "minicpm5",
+           {.expressions = {kThreeDigits, WithContractions(WordsAndSigns(kDigits))},
+            .ignore_merges = true});
+  AddNames(table, "jais-2", {.expressions = {WithContractions(kJais2Words)}});
+  AddNames(table, "seed-coder",
+           {.expressions = {WithContractions(absl::StrCat(kSeedCoderWords, kLinesAndSpaces))}});
+  AddNames(table, "bailingmoe bailingmoe2 llada-moe", {.expressions = {kBailingMoe}});
+  AddNames(table, "exaone-moe", {.expressions = {WithContractions(kExaoneMoeWords)}});
+}
+
+void AddCasedWords(PreTokenizers& table) {
+  const std::string contractions = absl::StrCat("(?:", kContractions, ")?");
+  constexpr char kUpper[] = R"([\p{L}--[a-z]])";
+  constexpr char kLower[] = R"([\p{L}--[A-Z]])";
+  constexpr char kAnyCase[] = R"([\p{L}\p{M}])";
+  AddNames(table, "tekken",
+           {.expressions = {CasedWords(kUpper, kLower, "", kDigit)},
+            .ignore_merges = true,
+            .adds_bos = true});
+  AddNames(table, "gpt-4o llama4 kanana2 talkie minimax-m2",
+           {.expressions = {CasedWords(kUpper, kLower, contractions, kThreeDigits)}});
+  AddNames(table, "granite-embed-multi-97m",
+           {.expressions = {CasedWords(R"([[\p{L}\p{M}]--[a-z]])", R"([[\p{L}\p{M}]--[A-Z]])",
+                                       contractions, kThreeDigits)},
+            .ignore_merges = true});
+  AddNames(
+      table, "tiny_aya cohere2moe",
+      {.expressions = {kDigitGroups, CasedWords(kAnyCase, kAnyCase, contractions, kThreeDigits)}});
+  AddNames(table, "youtu",
+           {.expressions = {kYoutuScripts, CasedWords(kAnyCase, kAnyCase, contractions, kDigit)},
+            .ignore_merges = true});
+}
+
+void AddDeepseekWords(PreTokenizers& table) {
+  const std::string words = absl::StrCat(kDeepseekWords, R"([\r\n]*)", kLinesAndSpaces);
+  AddNames(table, "deepseek-llm",
+           {.expressions = {kNewline, kDeepseekLetters, kDeepseekSigns, kSpacesAtEnd,
+                            kDeepseekEastAsian, kDigits}});
+  AddNames(table, "deepseek-coder",
+           {.expressions = {kNewline, R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekEastAsian, kDigit}});
+  AddNames(table, "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
+           {.expressions = {kThreeDigits, kEastAsian, words}});
+  AddNames(table, "spark2_5",
+           {.expressions = {kThreeDigits, kEastAsian,
+                            absl::StrCat(kDeepseekWords, R"(|[\r\n]|\s+(?!\S)|\s+)"), kDigit}});
+  AddNames(table, "afmoe", {.expressions = {kDigitGroups, kAfmoeScripts, words}});
+}
+
+// Of models that take apart signs, digits or marks of their own before the words.
+void AddSigns(PreTokenizers& table) {
+  AddNames(table, "falcon", {.expressions = {kFalconSigns, kGpt2, kThreeAsciiDigits}});
+  AddNames(table, "bloom poro-chat gpt3-finnish", {.expressions = {kBloom}});
+  AddNames(table, "viking", {.expressions = {kBloom, kDigit}});
+  AddNames(table, "superbpe", {.expressions = {kDigits, "(?=(?:[0-9]{3})+(?![0-9]))"}});
+  AddNames(table, "chameleon",
+           {.expressions = {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", R"([\t\n]|    |  )", kDigit,
+                            R"([\p{P}!-/:-@\[-`\x7B-~])", kGpt2},
+            .adds_bos = true});
+}
+
+void AddLinesWithVisibleSpaces(PreTokenizers& table) {
+  const GgufPreTokenizer lines = {.expressions = {kLines}, .has_visible_spaces = true};
+  AddNames(table, "sarvam-moe", lines);
+  GgufPreTokenizer gemma4 = lines;
+  gemma4.joins_newlines = true;
+  gemma4.adds_bos = true;
+  gemma4.has_default_bos = false;
+  AddNames(table, "gemma4", gemma4);
+}
+
+const PreTokenizers& Table() {
   static const auto* const table = [] {
-    auto* const made = new std::map<std::string, GgufPreTokenizer, std::less<>>;
-    const auto add = [&](absl::string_view names, const GgufPreTokenizer& pre_tokenizer) {
-      for (const absl::string_view name : absl::StrSplit(names, ' ')) {
-        made->emplace(name, pre_tokenizer);
-      }
-    };
-    const std::string llama3 = WithContractions(WordsAndSigns(kThreeDigits));
-    const std::string qwen2 = WithContractions(WordsAndSigns(kDigit));
-    const std::string deepseek3 = absl::StrCat(kDeepseekWords, R"([\r\n]*)", kLinesAndSpaces);
-    const std::string contractions = absl::StrCat("(?:", kContractions, ")?");
-    constexpr char kUpper[] = R"([\p{L}--[a-z]])";
-    constexpr char kLower[] = R"([\p{L}--[A-Z]])";
-    constexpr char kAnyCase[] = R"([\p{L}\p{M}])";
-    add("default", {.expressions = {kDefaultSigns, kGpt2, kDigits, kThreeAsciiDigits}});
-    add("gpt-2 phi-2 gigachat a.x-4.0 mellum exaone4 mpt olmo jais trillion granite-docling",
-        {.expressions = {kGpt2}});
-    add("starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",
-        {.expressions = {kDigit, kGpt2}});
-    add("llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2",
-        {.expressions = {llama3}, .ignore_merges = true, .adds_bos = true});
-    add("dbrx smaug-bpe", {.expressions = {llama3}});
-    add("chatglm-bpe", {.expressions = {llama3}, .has_default_bos = false});
-    add("glm4 glm5", {.expressions = {llama3}, .ignore_merges = true, .has_default_bos = false});
-    add("qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2",
-        {.expressions = {qwen2}});
-    add("qwen35", {.expressions = {WithContractions(absl::StrCat(kQwen35Words, kLinesAndSpaces))}});
-    add("ufakzeka", {.expressions = {WordsAndSigns(kDigit)}});
-    add("laguna", {.expressions = {kLines, qwen2}});
-    add("minicpm5", {.expressions = {kThreeDigits, WithContractions(WordsAndSigns(kDigits))},
-                     .ignore_merges = true});
-    add("jais-2", {.expressions = {WithContractions(kJais2Words)}});
-    add("seed-coder",
-        {.expressions = {WithContractions(absl::StrCat(kSeedCoderWords, kLinesAndSpaces))}});
-    add("bailingmoe bailingmoe2 llada-moe", {.expressions = {kBailingMoe}});
-    add("exaone-moe", {.expressions = {WithContractions(kExaoneMoeWords)}});
-    add("tekken", {.expressions = {CasedWords(kUpper, kLower, "", kDigit)},
-                   .ignore_merges = true,
-                   .adds_bos = true});
-    add("gpt-4o llama4 kanana2 talkie minimax-m2",
-        {.expressions = {CasedWords(kUpper, kLower, contractions, kThreeDigits)}});
-    add("granite-embed-multi-97m",
-        {.expressions = {CasedWords(R"([[\p{L}\p{M}]--[a-z]])", R"([[\p{L}\p{M}]--[A-Z]])",
-                                    contractions, kThreeDigits)},
-         .ignore_merges = true});
-    add("tiny_aya cohere2moe",
-        {.expressions = {kDigitGroups,
-                         CasedWords(kAnyCase, kAnyCase, contractions, kThreeDigits)}});
-    add("youtu",
-        {.expressions = {kYoutuScripts, CasedWords(kAnyCase, kAnyCase, contractions, kDigit)},
-         .ignore_merges = true});
-    add("deepseek-llm", {.expressions = {kNewline, kDeepseekLetters, kDeepseekSigns, kSpacesAtEnd,
-                                         kDeepseekEastAsian, kDigits}});
-    add("deepseek-coder",
-        {.expressions = {kNewline, R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekEastAsian, kDigit}});
-    add("deepseek-v3 hunyuan-dense joyai-llm hy_v4",
-        {.expressions = {kThreeDigits, kEastAsian, deepseek3}});
-    add("spark2_5",
-        {.expressions = {kThreeDigits, kEastAsian,
-                         absl::StrCat(kDeepseekWords, R"(|[\r\n]|\s+(?!\S)|\s+)"), kDigit}});
-    add("afmoe", {.expressions = {kDigitGroups, kAfmoeScripts, deepseek3}});
-    add("falcon", {.expressions = {kFalconSigns, kGpt2, kThreeAsciiDigits}});
-    add("bloom poro-chat gpt3-finnish", {.expressions = {kBloom}});
-    add("viking", {.expressions = {kBloom, kDigit}});
-    add("superbpe", {.expressions = {kDigits, "(?=(?:[0-9]{3})+(?![0-9]))"}});
-    add("chameleon", {.expressions = {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", R"([\t\n]|    |  )",
-                                      kDigit, R"([\p{P}!-/:-@\[-`\x7B-~])", kGpt2},
-                      .adds_bos = true});
-    const GgufPreTokenizer lines = {.expressions = {kLines}, .has_visible_spaces = true};
-    add("sarvam-moe", lines);
-    GgufPreTokenizer gemma4 = lines;
-    gemma4.joins_newlines = true;
-    gemma4.adds_bos = true;
-    gemma4.has_default_bos = false;
-    add("gemma4", gemma4);
+    auto* const made = new PreTokenizers;
+    AddGpt2Words(*made);
+    AddLlama3Words(*made);
+    AddQwen2Words(*made);
+    AddFamilyWords(*made);
+    AddCasedWords(*made);
+    AddDeepseekWords(*made);
+    AddSigns(*made);
+    AddLinesWithVisibleSpaces(*made);
     return made;
   }();
   return *table;

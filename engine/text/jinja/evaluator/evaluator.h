@@ -66,6 +66,7 @@ class Evaluator {
   Value EvaluateSlice(const Expression& node);
   Value EvaluateCall(const Expression& node);
   Value EvaluateComparison(const Expression& node);
+  Value EvaluateConditional(const Expression& node);
   Value EvaluateConcat(const Expression& node);
   Value EvaluateFilter(const Expression& node, const Value& value);
   bool EvaluateTest(const Expression& node);

@@ -19,6 +19,13 @@ namespace {
 
 using ExpressionKind = Expression::Kind;
 
+// Python's unary plus. A boolean becomes a number; what is no number is refused as by unary minus.
+Value UnaryPlus(Run& run, const Value& value) {
+  return value.Is(Value::Kind::kBoolean) ? Value::OfInteger(value.whole())
+         : value.IsNumber()              ? value
+                                         : Negate(run, value);
+}
+
 }  // namespace
 
 Value Evaluator::Lookup(absl::string_view name) {
@@ -81,12 +88,8 @@ Value Evaluator::Evaluate(const Expression& node) {
       return Value::Of(!IsTrue(Evaluate(*node.children[0])));
     case ExpressionKind::kNegative:
       return Negate(run_, Evaluate(*node.children[0]));
-    case ExpressionKind::kPositive: {
-      const Value value = Evaluate(*node.children[0]);
-      return value.Is(Value::Kind::kBoolean) ? Value::OfInteger(value.whole())
-             : value.IsNumber()              ? value
-                                             : Negate(run_, value);
-    }
+    case ExpressionKind::kPositive:
+      return UnaryPlus(run_, Evaluate(*node.children[0]));
     case ExpressionKind::kBinary: {
       const Value left = Evaluate(*node.children[0]);
       const Value right = Evaluate(*node.children[1]);
@@ -106,9 +109,7 @@ Value Evaluator::Evaluate(const Expression& node) {
     case ExpressionKind::kConcat:
       return EvaluateConcat(node);
     case ExpressionKind::kConditional:
-      if (IsTrue(Evaluate(*node.children[1]))) return Evaluate(*node.children[0]);
-      if (node.children[2] != nullptr) return Evaluate(*node.children[2]);
-      return run_.NewUndefined("the inline if-expression has no else and its condition is false");
+      return EvaluateConditional(node);
     case ExpressionKind::kNamespaceField:
       break;
   }
@@ -148,6 +149,12 @@ Value Evaluator::EvaluateComparison(const Expression& node) {
     left = std::move(right);
   }
   return Value::Of(true);
+}
+
+Value Evaluator::EvaluateConditional(const Expression& node) {
+  if (IsTrue(Evaluate(*node.children[1]))) return Evaluate(*node.children[0]);
+  if (node.children[2] != nullptr) return Evaluate(*node.children[2]);
+  return run_.NewUndefined("the inline if-expression has no else and its condition is false");
 }
 
 Value Evaluator::EvaluateConcat(const Expression& node) {
