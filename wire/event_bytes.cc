@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstring>
 #include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "events/client_key.h"
+#include "wire/backward_writer.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -61,81 +61,6 @@ v1::PinEnd PinEndToProto(PinEnd end) {
 }
 
 namespace {
-
-constexpr int kVarint = 0;
-constexpr int kFixed64 = 1;
-constexpr int kBytes = 2;
-constexpr size_t kMaxVarint = 10;
-
-// Writes from the end of its memory to the front, because a message's length precedes its contents
-// and is known only once they are written. Fields are written in falling order, so that they appear
-// in rising order. REQUIRES: the memory is large enough.
-class BackwardWriter {
- public:
-  explicit BackwardWriter(char* end) : end_(end), at_(end) {}
-
-  const char* data() const { return at_; }
-  size_t size() const { return static_cast<size_t>(end_ - at_); }
-
-  void Varint(uint64_t value) {
-    at_ -= VarintSize(value);
-    char* out = at_;
-    for (; value >= 0x80; value >>= 7) *out++ = static_cast<char>(value | 0x80);
-    *out = static_cast<char>(value);
-  }
-  void Tag(int field, int type) { Varint(static_cast<uint64_t>(field) << 3 | type); }
-
-  // A field; left out if it has the default value.
-  void Number(int field, uint64_t value) {
-    if (value != 0) Present(field, value);
-  }
-  void Present(int field, uint64_t value) {
-    Varint(value);
-    Tag(field, kVarint);
-  }
-  void Fixed(int field, uint64_t value) {
-    if (value != 0) PresentFixed(field, value);
-  }
-  void PresentFixed(int field, uint64_t value) {
-    FixedBytes(value);
-    Tag(field, kFixed64);
-  }
-  void FixedBytes(uint64_t value) {
-    static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
-    at_ -= sizeof(value);
-    std::memcpy(at_, &value, sizeof(value));
-  }
-  void Text(int field, std::string_view text) {
-    if (text.empty()) return;
-    at_ -= text.size();
-    std::memcpy(at_, text.data(), text.size());
-    Varint(text.size());
-    Tag(field, kBytes);
-  }
-  // A packed field of fixed32.
-  void FixedWords(int field, absl::Span<const uint32_t> words) {
-    Text(field, {reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint32_t)});
-  }
-  // `contents` writes the message's contents. An empty message is left out if `keep_empty` is
-  // false.
-  template <class Contents>
-  void Message(int field, Contents contents, bool keep_empty = true) {
-    const size_t before = size();
-    contents();
-    if (size() == before && !keep_empty) return;
-    Varint(size() - before);
-    Tag(field, kBytes);
-  }
-
- private:
-  static size_t VarintSize(uint64_t value) {
-    // 7 bits per byte: (9 * bits + 73) / 64, as in protobuf.
-    return (static_cast<size_t>(std::bit_width(value | 1)) * 9 + 64) / 64;
-  }
-
-  char* const end_;
-  char* at_;
-};
 
 // A packed repeated number.
 template <class Ids>
@@ -194,7 +119,8 @@ struct Writer {
           }
           out.Number(5, block.priority.value());
           out.Number(4, TierToProto(block.tier));
-          if (!keyed) out.FixedWords(3, absl::MakeConstSpan(event.tokens).subspan(begin, token - begin));
+          if (!keyed)
+            out.FixedWords(3, absl::MakeConstSpan(event.tokens).subspan(begin, token - begin));
           out.Fixed(2, block.hash.value());
           Id(1, block.id);
         });
@@ -292,35 +218,12 @@ void Time(BackwardWriter& out, absl::Time time) {
   out.Number(1, static_cast<uint64_t>(spec.tv_sec));
 }
 
-// An upper bound of the event's encoded size in bytes.
-struct Bound {
-  size_t operator()(const CreatedEvent& event) const {
-    return kMaxVarint * (event.blocks.size() + 4 * event.blocks_per_tier.size());
-  }
-  size_t operator()(const StoredEvent& event) const {
-    // Each extra can begin an item.
-    constexpr size_t kExtra = kMaxVarint + sizeof(ItemDigest) + 6 * kMaxVarint;
-    return 7 * kMaxVarint * event.blocks.size() + 4 * event.tokens.size() +
-           kExtra * event.extras.size() + 10 * kMaxVarint +
-           event.name_space->cache_salt.size() + event.name_space->tenant.size();
-  }
-  size_t operator()(const UpdatedEvent&) const { return 16 * kMaxVarint; }
-  size_t operator()(const RemovedEvent& event) const {
-    return kMaxVarint * (event.blocks.size() + event.hashes.size() + 4);
-  }
-};
-
 }  // namespace
 
 void AppendEncoded(const Event& event, std::string* out) {
   constexpr int kEventsField = 5;
-  constexpr size_t kEnvelopeBytes = 10 * kMaxVarint;
-  const size_t bound = kEnvelopeBytes + std::visit(Bound{}, event.what);
-  char small[512];
-  std::vector<char> large;
-  if (bound > sizeof(small)) large.resize(bound);
-  char* const memory = large.empty() ? small : large.data();
-  BackwardWriter writer(memory + bound);
+  char memory[512];
+  BackwardWriter writer(memory);
   writer.Message(kEventsField, [&] {
     std::visit(Writer{writer}, event.what);
     writer.Number(3, WindowToProto(event.window));

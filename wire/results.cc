@@ -1,13 +1,15 @@
-// Each result has two functions, Encode and Decode, as in operations.cc.
+// A result is written by FieldWriter and read by a Decode.
 #include "wire/results.h"
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "wire/backward_writer.h"
 #include "wire/cache_info.h"
 #include "wire/errors.h"
 #include "wire/rows.h"
@@ -23,15 +25,6 @@ static_assert(sizeof(BlockHandle) == 3 * sizeof(uint32_t), "a handle is a row of
 using TableProtos = google::protobuf::RepeatedPtrField<v1::BlockTable>;
 
 absl::Status NoRows() { return absl::InternalError("the daemon sent blocks that are not rows"); }
-
-void TablesToProto(const std::vector<BlockTable>& tables, TableProtos* out) {
-  for (const BlockTable& table : tables) {
-    v1::BlockTable* proto = out->Add();
-    proto->set_window_size(WindowToProto(table.window));
-    proto->set_first_block(table.first_block);
-    proto->set_blocks(RowsToBytes<BlockHandle>(table.blocks));
-  }
-}
 
 // The result that `make` returns for these tables. Error: INTERNAL (NoRows).
 template <class Make>
@@ -49,33 +42,15 @@ absl::StatusOr<OperationResult> WithTables(const TableProtos& protos, const Make
 
 // --- Raw blocks ---
 
-void Encode(const AllocatedBlocks& result, v1::AllocateBlocksResult* out) {
-  out->set_blocks(RowsToBytes<BlockHandle>(result.blocks));
-  out->set_ready_ticket(result.ready.value());
-}
-
 absl::StatusOr<OperationResult> Decode(const v1::AllocateBlocksResult& proto) {
   auto blocks = RowsFromBytes<BlockHandle>(proto.blocks());
   if (!blocks.has_value()) return NoRows();
   return AllocatedBlocks{*std::move(blocks), Ticket(proto.ready_ticket())};
 }
 
-void Encode(const FreedBlocks&, v1::FreeBlocksResult*) {}
 FreedBlocks Decode(const v1::FreeBlocksResult&) { return {}; }
 
-void Encode(const FilledBlocks&, v1::FillBlocksResult*) {}
 FilledBlocks Decode(const v1::FillBlocksResult&) { return {}; }
-
-void Encode(const DescribedBlocks& result, v1::DescribeBlocksResult* out) {
-  out->mutable_blocks()->Reserve(static_cast<int>(result.blocks.size()));
-  for (const BlockMetadata& block : result.blocks) {
-    v1::BlockState* state = out->add_blocks();
-    state->set_holders(block.holders);
-    state->set_filled_tokens(block.filled_tokens);
-    state->set_finalized(block.finalized);
-    state->set_cached(block.cached);
-  }
-}
 
 DescribedBlocks Decode(const v1::DescribeBlocksResult& proto) {
   DescribedBlocks result;
@@ -91,14 +66,6 @@ DescribedBlocks Decode(const v1::DescribeBlocksResult& proto) {
 
 // --- Sequences ---
 
-void Encode(const AddedSequence& result, v1::AddSequenceResult* out) {
-  out->set_matched_tokens(result.matched_tokens);
-  out->set_matched_secondary_tokens(result.matched_secondary_tokens);
-  out->set_matched_below_tokens(result.matched_below_tokens);
-  TablesToProto(result.tables, out->mutable_tables());
-  out->set_ready_ticket(result.ready.value());
-}
-
 absl::StatusOr<OperationResult> Decode(const v1::AddSequenceResult& proto) {
   return WithTables(proto.tables(), [&](std::vector<BlockTable> tables) {
     return AddedSequence{.matched_tokens = proto.matched_tokens(),
@@ -109,28 +76,13 @@ absl::StatusOr<OperationResult> Decode(const v1::AddSequenceResult& proto) {
   });
 }
 
-void Encode(const ReservedTokens& result, v1::ReserveTokensResult* out) {
-  TablesToProto(result.added, out->mutable_added());
-  out->set_ready_ticket(result.ready.value());
-}
-
 absl::StatusOr<OperationResult> Decode(const v1::ReserveTokensResult& proto) {
   return WithTables(proto.added(), [&](std::vector<BlockTable> tables) {
     return ReservedTokens{std::move(tables), Ticket(proto.ready_ticket())};
   });
 }
 
-void Encode(const CommittedTokens& result, v1::CommitTokensResult* out) {
-  out->set_token_count(result.token_count);
-}
-
 CommittedTokens Decode(const v1::CommitTokensResult& proto) { return {proto.token_count()}; }
-
-void Encode(const AppendedTokens& result, v1::AppendTokensResult* out) {
-  TablesToProto(result.added, out->mutable_added());
-  out->set_token_count(result.token_count);
-  out->set_ready_ticket(result.ready.value());
-}
 
 absl::StatusOr<OperationResult> Decode(const v1::AppendTokensResult& proto) {
   return WithTables(proto.added(), [&](std::vector<BlockTable> tables) {
@@ -144,23 +96,6 @@ struct GrowthRow {
   uint32_t first_block;
   uint32_t blocks;
 };
-
-void Encode(const AppendedStep& result, v1::AppendStepResult* out) {
-  std::vector<GrowthRow> grown;
-  grown.reserve(result.grown.size());
-  out->mutable_ready_tickets()->Reserve(static_cast<int>(result.grown.size()));
-  for (const AppendedStep::Growth& growth : result.grown) {
-    grown.push_back({growth.index, growth.first_block, growth.blocks});
-    out->add_ready_tickets(growth.ready.value());
-  }
-  out->set_grown(RowsToBytes<GrowthRow>(grown));
-  out->set_blocks(RowsToBytes<BlockHandle>(result.blocks));
-  for (const AppendedStep::Failure& failure : result.failed) {
-    v1::FailedAppend* proto = out->add_failed();
-    proto->set_index(failure.index);
-    *proto->mutable_error() = ToProtoStatus(failure.status);
-  }
-}
 
 absl::StatusOr<OperationResult> Decode(const v1::AppendStepResult& proto) {
   const auto grown = RowsFromBytes<GrowthRow>(proto.grown());
@@ -184,17 +119,7 @@ absl::StatusOr<OperationResult> Decode(const v1::AppendStepResult& proto) {
   return step;
 }
 
-void Encode(const FreedSequence&, v1::FreeSequenceResult*) {}
 FreedSequence Decode(const v1::FreeSequenceResult&) { return {}; }
-
-void Encode(const DescribedSequence& result, v1::DescribeSequenceResult* out) {
-  out->set_token_count(result.token_count);
-  out->set_computed_tokens(result.computed_tokens);
-  out->set_reserved_tokens(result.reserved_tokens);
-  out->set_losses(result.losses);
-  TablesToProto(result.tables, out->mutable_tables());
-  out->set_ready_ticket(result.ready.value());
-}
 
 absl::StatusOr<OperationResult> Decode(const v1::DescribeSequenceResult& proto) {
   return WithTables(proto.tables(), [&](std::vector<BlockTable> tables) {
@@ -207,14 +132,6 @@ absl::StatusOr<OperationResult> Decode(const v1::DescribeSequenceResult& proto) 
   });
 }
 
-void Encode(const ForkedSequence& result, v1::ForkSequenceResult* out) {
-  out->set_token_count(result.token_count);
-  out->set_computed_tokens(result.computed_tokens);
-  out->set_losses(result.losses);
-  TablesToProto(result.tables, out->mutable_tables());
-  out->set_ready_ticket(result.ready.value());
-}
-
 absl::StatusOr<OperationResult> Decode(const v1::ForkSequenceResult& proto) {
   return WithTables(proto.tables(), [&](std::vector<BlockTable> tables) {
     return ForkedSequence{.token_count = proto.token_count(),
@@ -223,13 +140,6 @@ absl::StatusOr<OperationResult> Decode(const v1::ForkSequenceResult& proto) {
                           .tables = std::move(tables),
                           .ready = Ticket(proto.ready_ticket())};
   });
-}
-
-void Encode(const TruncatedSequence& result, v1::TruncateSequenceResult* out) {
-  out->set_token_count(result.token_count);
-  out->set_computed_tokens(result.computed_tokens);
-  TablesToProto(result.tables, out->mutable_tables());
-  out->set_ready_ticket(result.ready.value());
 }
 
 absl::StatusOr<OperationResult> Decode(const v1::TruncateSequenceResult& proto) {
@@ -243,13 +153,6 @@ absl::StatusOr<OperationResult> Decode(const v1::TruncateSequenceResult& proto) 
 
 // --- Prefixes ---
 
-void Encode(const MatchedPrefix& result, v1::MatchPrefixResult* out) {
-  out->set_matched_tokens(result.matched_tokens);
-  out->set_blocks(RowsToBytes<BlockHandle>(result.blocks));
-  out->set_cached_tokens(result.cached_tokens);
-  out->mutable_tokens_by_tier()->Add(result.tokens_by_tier.begin(), result.tokens_by_tier.end());
-}
-
 absl::StatusOr<OperationResult> Decode(const v1::MatchPrefixResult& proto) {
   auto blocks = RowsFromBytes<BlockHandle>(proto.blocks());
   if (!blocks.has_value()) return NoRows();
@@ -258,21 +161,6 @@ absl::StatusOr<OperationResult> Decode(const v1::MatchPrefixResult& proto) {
       .blocks = *std::move(blocks),
       .cached_tokens = proto.cached_tokens(),
       .tokens_by_tier = {proto.tokens_by_tier().begin(), proto.tokens_by_tier().end()}};
-}
-
-void Encode(const CapacityAnswer& result, v1::QueryCapacityResult* out) {
-  out->set_matched_tokens(result.matched_tokens);
-  for (const WindowCapacity& window : result.windows) {
-    v1::WindowCapacity* proto = out->add_windows();
-    proto->set_window_size(WindowToProto(window.window));
-    proto->set_blocks_now(window.blocks_now);
-    proto->set_blocks_to_completion(window.blocks_to_completion);
-    proto->set_available_blocks(window.available_blocks);
-    if (window.quota_blocks.has_value()) proto->set_quota_blocks(*window.quota_blocks);
-    if (window.quota_left_blocks.has_value()) {
-      proto->set_quota_left_blocks(*window.quota_left_blocks);
-    }
-  }
 }
 
 CapacityAnswer Decode(const v1::QueryCapacityResult& proto) {
@@ -290,21 +178,8 @@ CapacityAnswer Decode(const v1::QueryCapacityResult& proto) {
   return answer;
 }
 
-void Encode(const OffloadedPrefix& result, v1::OffloadPrefixResult* out) {
-  out->set_blocks(result.blocks);
-  out->set_ready_ticket(result.ready.value());
-}
-
 OffloadedPrefix Decode(const v1::OffloadPrefixResult& proto) {
   return {proto.blocks(), Ticket(proto.ready_ticket())};
-}
-
-void Encode(const PrefetchedPrefix& result, v1::PrefetchPrefixResult* out) {
-  out->set_matched_tokens(result.matched_tokens);
-  out->set_blocks(result.blocks);
-  out->set_ready_ticket(result.ready.value());
-  out->set_fetched_blocks(result.fetched_blocks);
-  out->set_fetch_ticket(result.fetch.value());
 }
 
 PrefetchedPrefix Decode(const v1::PrefetchPrefixResult& proto) {
@@ -315,46 +190,30 @@ PrefetchedPrefix Decode(const v1::PrefetchPrefixResult& proto) {
           .fetch = Ticket(proto.fetch_ticket())};
 }
 
-void Encode(const InvalidatedPrefix& result, v1::InvalidatePrefixResult* out) {
-  out->set_removed_blocks(result.removed_blocks);
-  out->set_durable_ticket(result.durable.value());
-}
-
 InvalidatedPrefix Decode(const v1::InvalidatePrefixResult& proto) {
   return {proto.removed_blocks(), Ticket(proto.durable_ticket())};
-}
-
-void Encode(const RetentionSet& result, v1::SetRetentionResult* out) {
-  out->set_blocks(result.blocks);
 }
 
 RetentionSet Decode(const v1::SetRetentionResult& proto) { return {proto.blocks()}; }
 
 // --- Pins ---
 
-void Encode(const PinnedPrefix& result, v1::PinPrefixResult* out) {
-  out->set_pin_id(result.pin.value());
-  out->set_pinned_tokens(result.pinned_tokens);
-  out->set_blocks(result.blocks);
-}
-
 PinnedPrefix Decode(const v1::PinPrefixResult& proto) {
   return {PinId(proto.pin_id()), proto.pinned_tokens(), proto.blocks()};
 }
 
-void Encode(const UnpinnedPrefix&, v1::UnpinPrefixResult*) {}
 UnpinnedPrefix Decode(const v1::UnpinPrefixResult&) { return {}; }
 
-void PinToProto(const PinInfo& pin, v1::PinInfo* out) {
-  out->set_pin_id(pin.pin.value());
-  out->set_client_name(pin.client_name);
-  NamespaceToProto(pin.name_space, out->mutable_namespace_());
-  out->set_pinned_tokens(pin.pinned_tokens);
-  out->set_blocks(pin.blocks);
-  if (pin.expires != absl::InfiniteFuture()) {
-    *out->mutable_expire_time() = TimeToProto(pin.expires);
-  }
-  out->set_tenant(pin.tenant);
+v1::PinInfo PinToProto(const PinInfo& pin) {
+  v1::PinInfo out;
+  out.set_pin_id(pin.pin.value());
+  out.set_client_name(pin.client_name);
+  NamespaceToProto(pin.name_space, out.mutable_namespace_());
+  out.set_pinned_tokens(pin.pinned_tokens);
+  out.set_blocks(pin.blocks);
+  if (pin.expires != absl::InfiniteFuture()) *out.mutable_expire_time() = TimeToProto(pin.expires);
+  out.set_tenant(pin.tenant);
+  return out;
 }
 
 PinInfo PinFromProto(const v1::PinInfo& proto) {
@@ -368,12 +227,6 @@ PinInfo PinFromProto(const v1::PinInfo& proto) {
           .tenant = proto.tenant()};
 }
 
-void Encode(const ListedPins& result, v1::ListPinsResult* out) {
-  for (const PinInfo& pin : result.pins) PinToProto(pin, out->add_pins());
-  out->set_pinned_blocks(result.pinned_blocks);
-  out->set_budget_blocks(result.budget_blocks);
-}
-
 ListedPins Decode(const v1::ListPinsResult& proto) {
   ListedPins listed{
       .pins = {}, .pinned_blocks = proto.pinned_blocks(), .budget_blocks = proto.budget_blocks()};
@@ -382,10 +235,6 @@ ListedPins Decode(const v1::ListPinsResult& proto) {
 }
 
 // --- Others ---
-
-void Encode(const DescribedPools& result, v1::DescribePoolsResult* out) {
-  for (const PoolMapping& mapping : result.pools) PoolMappingToProto(mapping, out->add_pools());
-}
 
 absl::StatusOr<OperationResult> Decode(const v1::DescribePoolsResult& proto) {
   DescribedPools described;
@@ -397,19 +246,8 @@ absl::StatusOr<OperationResult> Decode(const v1::DescribePoolsResult& proto) {
   return described;
 }
 
-void Encode(const WaitedForTicket& result, v1::WaitForTicketResult* out) {
-  out->set_completed_ticket(result.completed.value());
-}
-
 WaitedForTicket Decode(const v1::WaitForTicketResult& proto) {
   return {Ticket(proto.completed_ticket())};
-}
-
-void ShortenedToProto(const ShortenedSequence& sequence, v1::ShortenedSequence* out) {
-  out->set_sequence_id(sequence.sequence.value());
-  out->set_computed_tokens(sequence.computed_tokens);
-  out->set_losses(sequence.losses);
-  out->set_must_be_freed(sequence.must_be_freed);
 }
 
 ShortenedSequence ShortenedFromProto(const v1::ShortenedSequence& proto) {
@@ -421,46 +259,266 @@ ShortenedSequence ShortenedFromProto(const v1::ShortenedSequence& proto) {
 
 // --- The oneof ---
 
-// The member of the wire's oneof that belongs to each result.
-struct ResultMemberOf {
-  v1::OperationResult* out;
+// The fields of each result's message, the last one first.
+struct FieldWriter {
+  BackwardWriter& out;
 
-  auto* operator()(const AllocatedBlocks&) const { return out->mutable_allocate_blocks(); }
-  auto* operator()(const FreedBlocks&) const { return out->mutable_free_blocks(); }
-  auto* operator()(const AddedSequence&) const { return out->mutable_add_sequence(); }
-  auto* operator()(const ReservedTokens&) const { return out->mutable_reserve_tokens(); }
-  auto* operator()(const CommittedTokens&) const { return out->mutable_commit_tokens(); }
-  auto* operator()(const AppendedTokens&) const { return out->mutable_append_tokens(); }
-  auto* operator()(const FreedSequence&) const { return out->mutable_free_sequence(); }
-  auto* operator()(const MatchedPrefix&) const { return out->mutable_match_prefix(); }
-  auto* operator()(const DescribedPools&) const { return out->mutable_describe_pools(); }
-  auto* operator()(const DescribedSequence&) const { return out->mutable_describe_sequence(); }
-  auto* operator()(const ForkedSequence&) const { return out->mutable_fork_sequence(); }
-  auto* operator()(const TruncatedSequence&) const { return out->mutable_truncate_sequence(); }
-  auto* operator()(const CapacityAnswer&) const { return out->mutable_query_capacity(); }
-  auto* operator()(const OffloadedPrefix&) const { return out->mutable_offload_prefix(); }
-  auto* operator()(const PrefetchedPrefix&) const { return out->mutable_prefetch_prefix(); }
-  auto* operator()(const PinnedPrefix&) const { return out->mutable_pin_prefix(); }
-  auto* operator()(const UnpinnedPrefix&) const { return out->mutable_unpin_prefix(); }
-  auto* operator()(const ListedPins&) const { return out->mutable_list_pins(); }
-  auto* operator()(const InvalidatedPrefix&) const { return out->mutable_invalidate_prefix(); }
-  auto* operator()(const RetentionSet&) const { return out->mutable_set_retention(); }
-  auto* operator()(const WaitedForTicket&) const { return out->mutable_wait_for_ticket(); }
-  auto* operator()(const AppendedStep&) const { return out->mutable_append_step(); }
-  auto* operator()(const FilledBlocks&) const { return out->mutable_fill_blocks(); }
-  auto* operator()(const DescribedBlocks&) const { return out->mutable_describe_blocks(); }
+  // --- Raw blocks ---
+
+  void operator()(const AllocatedBlocks& result) const {
+    using Proto = v1::AllocateBlocksResult;
+    out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
+    Rows(Proto::kBlocksFieldNumber, result.blocks);
+  }
+  void operator()(const FreedBlocks&) const {}
+  void operator()(const FilledBlocks&) const {}
+  void operator()(const DescribedBlocks& result) const {
+    using Proto = v1::BlockState;
+    for (auto block = result.blocks.rbegin(); block != result.blocks.rend(); ++block) {
+      out.Message(v1::DescribeBlocksResult::kBlocksFieldNumber, [&] {
+        out.Number(Proto::kCachedFieldNumber, block->cached ? 1 : 0);
+        out.Number(Proto::kFinalizedFieldNumber, block->finalized ? 1 : 0);
+        out.Number(Proto::kFilledTokensFieldNumber, block->filled_tokens);
+        out.Number(Proto::kHoldersFieldNumber, block->holders);
+      });
+    }
+  }
+
+  // --- Sequences ---
+
+  void operator()(const AddedSequence& result) const {
+    using Proto = v1::AddSequenceResult;
+    out.Number(Proto::kMatchedBelowTokensFieldNumber, result.matched_below_tokens);
+    out.Number(Proto::kMatchedSecondaryTokensFieldNumber, result.matched_secondary_tokens);
+    out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
+    Tables(Proto::kTablesFieldNumber, result.tables);
+    out.Number(Proto::kMatchedTokensFieldNumber, result.matched_tokens);
+  }
+  void operator()(const ReservedTokens& result) const {
+    using Proto = v1::ReserveTokensResult;
+    out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
+    Tables(Proto::kAddedFieldNumber, result.added);
+  }
+  void operator()(const CommittedTokens& result) const {
+    out.Number(v1::CommitTokensResult::kTokenCountFieldNumber, result.token_count);
+  }
+  void operator()(const AppendedTokens& result) const {
+    using Proto = v1::AppendTokensResult;
+    out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
+    out.Number(Proto::kTokenCountFieldNumber, result.token_count);
+    Tables(Proto::kAddedFieldNumber, result.added);
+  }
+  void operator()(const AppendedStep& result) const {
+    using Proto = v1::AppendStepResult;
+    for (auto failure = result.failed.rbegin(); failure != result.failed.rend(); ++failure) {
+      out.Message(Proto::kFailedFieldNumber, [&] {
+        Error(v1::FailedAppend::kErrorFieldNumber, failure->status);
+        out.Number(v1::FailedAppend::kIndexFieldNumber, failure->index);
+      });
+    }
+    std::vector<GrowthRow> grown;
+    std::vector<uint64_t> tickets;
+    for (const AppendedStep::Growth& growth : result.grown) {
+      grown.push_back({growth.index, growth.first_block, growth.blocks});
+      tickets.push_back(growth.ready.value());
+    }
+    Rows(Proto::kReadyTicketsFieldNumber, tickets);
+    Rows(Proto::kBlocksFieldNumber, result.blocks);
+    Rows(Proto::kGrownFieldNumber, grown);
+  }
+  void operator()(const FreedSequence&) const {}
+  void operator()(const DescribedSequence& result) const {
+    using Proto = v1::DescribeSequenceResult;
+    out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
+    out.Number(Proto::kLossesFieldNumber, result.losses);
+    Tables(Proto::kTablesFieldNumber, result.tables);
+    out.Number(Proto::kReservedTokensFieldNumber, result.reserved_tokens);
+    out.Number(Proto::kComputedTokensFieldNumber, result.computed_tokens);
+    out.Number(Proto::kTokenCountFieldNumber, result.token_count);
+  }
+  void operator()(const ForkedSequence& result) const {
+    using Proto = v1::ForkSequenceResult;
+    out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
+    out.Number(Proto::kLossesFieldNumber, result.losses);
+    Tables(Proto::kTablesFieldNumber, result.tables);
+    out.Number(Proto::kComputedTokensFieldNumber, result.computed_tokens);
+    out.Number(Proto::kTokenCountFieldNumber, result.token_count);
+  }
+  void operator()(const TruncatedSequence& result) const {
+    using Proto = v1::TruncateSequenceResult;
+    out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
+    Tables(Proto::kTablesFieldNumber, result.tables);
+    out.Number(Proto::kComputedTokensFieldNumber, result.computed_tokens);
+    out.Number(Proto::kTokenCountFieldNumber, result.token_count);
+  }
+
+  // --- Prefixes ---
+
+  void operator()(const MatchedPrefix& result) const {
+    using Proto = v1::MatchPrefixResult;
+    if (!result.tokens_by_tier.empty()) {
+      out.Message(Proto::kTokensByTierFieldNumber, [&] {
+        for (size_t tier = result.tokens_by_tier.size(); tier > 0; --tier) {
+          out.Varint(result.tokens_by_tier[tier - 1]);
+        }
+      });
+    }
+    out.Number(Proto::kCachedTokensFieldNumber, result.cached_tokens);
+    Rows(Proto::kBlocksFieldNumber, result.blocks);
+    out.Number(Proto::kMatchedTokensFieldNumber, result.matched_tokens);
+  }
+  void operator()(const CapacityAnswer& result) const {
+    using Proto = v1::WindowCapacity;
+    for (auto window = result.windows.rbegin(); window != result.windows.rend(); ++window) {
+      out.Message(v1::QueryCapacityResult::kWindowsFieldNumber, [&] {
+        if (window->quota_left_blocks.has_value()) {
+          out.Present(Proto::kQuotaLeftBlocksFieldNumber, *window->quota_left_blocks);
+        }
+        if (window->quota_blocks.has_value()) {
+          out.Present(Proto::kQuotaBlocksFieldNumber, *window->quota_blocks);
+        }
+        out.Number(Proto::kAvailableBlocksFieldNumber, window->available_blocks);
+        out.Number(Proto::kBlocksToCompletionFieldNumber, window->blocks_to_completion);
+        out.Number(Proto::kBlocksNowFieldNumber, window->blocks_now);
+        out.Number(Proto::kWindowSizeFieldNumber, WindowToProto(window->window));
+      });
+    }
+    out.Number(v1::QueryCapacityResult::kMatchedTokensFieldNumber, result.matched_tokens);
+  }
+  void operator()(const OffloadedPrefix& result) const {
+    using Proto = v1::OffloadPrefixResult;
+    out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
+    out.Number(Proto::kBlocksFieldNumber, result.blocks);
+  }
+  void operator()(const PrefetchedPrefix& result) const {
+    using Proto = v1::PrefetchPrefixResult;
+    out.Number(Proto::kFetchTicketFieldNumber, result.fetch.value());
+    out.Number(Proto::kFetchedBlocksFieldNumber, result.fetched_blocks);
+    out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
+    out.Number(Proto::kBlocksFieldNumber, result.blocks);
+    out.Number(Proto::kMatchedTokensFieldNumber, result.matched_tokens);
+  }
+  void operator()(const InvalidatedPrefix& result) const {
+    using Proto = v1::InvalidatePrefixResult;
+    out.Number(Proto::kDurableTicketFieldNumber, result.durable.value());
+    out.Number(Proto::kRemovedBlocksFieldNumber, result.removed_blocks);
+  }
+  void operator()(const RetentionSet& result) const {
+    out.Number(v1::SetRetentionResult::kBlocksFieldNumber, result.blocks);
+  }
+  void operator()(const PinnedPrefix& result) const {
+    using Proto = v1::PinPrefixResult;
+    out.Number(Proto::kBlocksFieldNumber, result.blocks);
+    out.Number(Proto::kPinnedTokensFieldNumber, result.pinned_tokens);
+    out.Number(Proto::kPinIdFieldNumber, result.pin.value());
+  }
+  void operator()(const UnpinnedPrefix&) const {}
+  void operator()(const ListedPins& result) const {
+    using Proto = v1::ListPinsResult;
+    out.Number(Proto::kBudgetBlocksFieldNumber, result.budget_blocks);
+    out.Number(Proto::kPinnedBlocksFieldNumber, result.pinned_blocks);
+    for (auto pin = result.pins.rbegin(); pin != result.pins.rend(); ++pin) {
+      out.Embed(Proto::kPinsFieldNumber, PinToProto(*pin));
+    }
+  }
+
+  // --- Others ---
+
+  void operator()(const DescribedPools& result) const {
+    for (auto pool = result.pools.rbegin(); pool != result.pools.rend(); ++pool) {
+      v1::PoolMapping proto;
+      PoolMappingToProto(*pool, &proto);
+      out.Embed(v1::DescribePoolsResult::kPoolsFieldNumber, proto);
+    }
+  }
+  void operator()(const WaitedForTicket& result) const {
+    out.Number(v1::WaitForTicketResult::kCompletedTicketFieldNumber, result.completed.value());
+  }
+
+  void Error(int field, const absl::Status& status) const {
+    out.Embed(field, ToProtoStatus(status));
+  }
+
+ private:
+  template <class Row>
+  void Rows(int field, const std::vector<Row>& rows) const {
+    out.Text(field, RowBytes<Row>(rows));
+  }
+  void Tables(int field, const std::vector<BlockTable>& tables) const {
+    using Proto = v1::BlockTable;
+    for (auto table = tables.rbegin(); table != tables.rend(); ++table) {
+      out.Message(field, [&] {
+        out.Number(Proto::kFirstBlockFieldNumber, table->first_block);
+        Rows(Proto::kBlocksFieldNumber, table->blocks);
+        out.Number(Proto::kWindowSizeFieldNumber, WindowToProto(table->window));
+      });
+    }
+  }
+};
+
+// The field of v1::OperationResult for each alternative of the variant.
+struct FieldOf {
+  using Proto = v1::OperationResult;
+  int operator()(const AllocatedBlocks&) const { return Proto::kAllocateBlocksFieldNumber; }
+  int operator()(const FreedBlocks&) const { return Proto::kFreeBlocksFieldNumber; }
+  int operator()(const AddedSequence&) const { return Proto::kAddSequenceFieldNumber; }
+  int operator()(const ReservedTokens&) const { return Proto::kReserveTokensFieldNumber; }
+  int operator()(const CommittedTokens&) const { return Proto::kCommitTokensFieldNumber; }
+  int operator()(const AppendedTokens&) const { return Proto::kAppendTokensFieldNumber; }
+  int operator()(const FreedSequence&) const { return Proto::kFreeSequenceFieldNumber; }
+  int operator()(const MatchedPrefix&) const { return Proto::kMatchPrefixFieldNumber; }
+  int operator()(const DescribedPools&) const { return Proto::kDescribePoolsFieldNumber; }
+  int operator()(const DescribedSequence&) const { return Proto::kDescribeSequenceFieldNumber; }
+  int operator()(const ForkedSequence&) const { return Proto::kForkSequenceFieldNumber; }
+  int operator()(const TruncatedSequence&) const { return Proto::kTruncateSequenceFieldNumber; }
+  int operator()(const CapacityAnswer&) const { return Proto::kQueryCapacityFieldNumber; }
+  int operator()(const OffloadedPrefix&) const { return Proto::kOffloadPrefixFieldNumber; }
+  int operator()(const PrefetchedPrefix&) const { return Proto::kPrefetchPrefixFieldNumber; }
+  int operator()(const PinnedPrefix&) const { return Proto::kPinPrefixFieldNumber; }
+  int operator()(const UnpinnedPrefix&) const { return Proto::kUnpinPrefixFieldNumber; }
+  int operator()(const ListedPins&) const { return Proto::kListPinsFieldNumber; }
+  int operator()(const InvalidatedPrefix&) const { return Proto::kInvalidatePrefixFieldNumber; }
+  int operator()(const RetentionSet&) const { return Proto::kSetRetentionFieldNumber; }
+  int operator()(const WaitedForTicket&) const { return Proto::kWaitForTicketFieldNumber; }
+  int operator()(const AppendedStep&) const { return Proto::kAppendStepFieldNumber; }
+  int operator()(const FilledBlocks&) const { return Proto::kFillBlocksFieldNumber; }
+  int operator()(const DescribedBlocks&) const { return Proto::kDescribeBlocksFieldNumber; }
 };
 
 }  // namespace
 
-void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
-                            v1::OperationResult* out) {
-  if (!result.ok()) {
-    *out->mutable_error() = ToProtoStatus(result.status());
-    return;
+void AnswerWriter::Add(const absl::StatusOr<OperationResult>& result) {
+  char memory[512];
+  BackwardWriter out(memory);
+  const FieldWriter fields{out};
+  out.Message(v1::BatchResult::kResultsFieldNumber, [&] {
+    if (!result.ok()) {
+      fields.Error(v1::OperationResult::kErrorFieldNumber, result.status());
+    } else {
+      out.Message(std::visit(FieldOf{}, *result), [&] { std::visit(fields, *result); });
+    }
+  });
+  bytes_.append(out.data(), out.size());
+}
+
+std::string AnswerWriter::End(const BatchResult& state) {
+  using Proto = v1::BatchResult;
+  char memory[512];
+  BackwardWriter out(memory);
+  out.Number(Proto::kCompletedBackupTicketFieldNumber, state.completed_backup.value());
+  out.Number(Proto::kCompletedFetchTicketFieldNumber, state.completed_fetch.value());
+  for (auto lost = state.shortened.rbegin(); lost != state.shortened.rend(); ++lost) {
+    out.Message(Proto::kShortenedFieldNumber, [&] {
+      out.Number(v1::ShortenedSequence::kMustBeFreedFieldNumber, lost->must_be_freed ? 1 : 0);
+      out.Number(v1::ShortenedSequence::kLossesFieldNumber, lost->losses);
+      out.Number(v1::ShortenedSequence::kComputedTokensFieldNumber, lost->computed_tokens);
+      out.Number(v1::ShortenedSequence::kSequenceIdFieldNumber, lost->sequence.value());
+    });
   }
-  std::visit([out](const auto& content) { Encode(content, ResultMemberOf{out}(content)); },
-             *result);
+  out.Number(Proto::kCompletedTicketFieldNumber, state.completed.value());
+  out.Number(Proto::kRevisionFieldNumber, state.revision.value());
+  bytes_.append(out.data(), out.size());
+  return std::move(bytes_);
 }
 
 absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResult& proto) {
@@ -522,17 +580,6 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
       break;
   }
   return absl::InternalError("the daemon sent an empty operation result");
-}
-
-void BatchStateToProto(const BatchResult& batch, v1::BatchResult* out) {
-  out->set_revision(batch.revision.value());
-  out->set_completed_ticket(batch.completed.value());
-  out->set_completed_fetch_ticket(batch.completed_fetch.value());
-  out->set_completed_backup_ticket(batch.completed_backup.value());
-  out->clear_shortened();
-  for (const ShortenedSequence& sequence : batch.shortened) {
-    ShortenedToProto(sequence, out->add_shortened());
-  }
 }
 
 BatchResult BatchResultFromProto(const v1::BatchResult& proto) {

@@ -1,7 +1,9 @@
-// Converts the results of a batch between the core's values and the wire's messages, field by
-// field.
+// Converts the results of a batch between the core's values and the wire, field by field. The
+// daemon writes bytes without building messages.
 #ifndef PAGODA_WIRE_RESULTS_H_
 #define PAGODA_WIRE_RESULTS_H_
+
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "manager/api/operation.h"
@@ -9,16 +11,22 @@
 
 namespace pagoda {
 
-// A result, or its operation's error.
-void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
-                            v1::OperationResult* out);
-// Errors: the error of the operation, by reason; INTERNAL for a result without content or with an
-// unknown enum value.
-absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResult& proto);
+// Writes a serialized v1::BatchResult.
+class AnswerWriter {
+ public:
+  // The result of the next operation, or its error.
+  void Add(const absl::StatusOr<OperationResult>& result);
+  // The rest of the answer: revision, completed tickets, and the sequences that were shortened.
+  // The results in `state` are not used. Returns the whole answer. Call it once.
+  std::string End(const BatchResult& state);
 
-// The rest of a batch's result: revision, completed tickets, and the sequences that were shortened.
-// Replaces the values in `out`. If a batch runs in several parts, the last part's values count.
-void BatchStateToProto(const BatchResult& batch, v1::BatchResult* out);
+ private:
+  std::string bytes_;
+};
+
+// Errors: the error of the operation, by reason; INTERNAL for a result without content, with an
+// unknown enum value, or with blocks that are not whole rows.
+absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResult& proto);
 // The whole batch's result.
 BatchResult BatchResultFromProto(const v1::BatchResult& proto);
 

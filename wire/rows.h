@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -17,17 +18,21 @@ namespace pagoda {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
-// `Row` consists of uint32 fields in the order of the wire.
+// `Row` consists of uint32 fields in the order of the wire, or is a number of the wire.
+template <class Row>
+std::string_view RowBytes(absl::Span<const Row> rows) {
+  static_assert(std::is_trivially_copyable_v<Row> && sizeof(Row) % 4 == 0);
+  return {reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(Row)};
+}
 template <class Row>
 std::string RowsToBytes(absl::Span<const Row> rows) {
-  static_assert(std::is_trivially_copyable_v<Row> && alignof(Row) == 4 && sizeof(Row) % 4 == 0);
-  return {reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(Row)};
+  return std::string(RowBytes(rows));
 }
 
 // nullopt: the bytes are not whole rows.
 template <class Row>
 std::optional<std::vector<Row>> RowsFromBytes(absl::string_view bytes) {
-  static_assert(std::is_trivially_copyable_v<Row> && alignof(Row) == 4 && sizeof(Row) % 4 == 0);
+  static_assert(std::is_trivially_copyable_v<Row> && sizeof(Row) % 4 == 0);
   if (bytes.size() % sizeof(Row) != 0) return std::nullopt;
   std::vector<Row> rows(bytes.size() / sizeof(Row));
   if (!rows.empty()) std::memcpy(rows.data(), bytes.data(), bytes.size());

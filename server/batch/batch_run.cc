@@ -22,12 +22,6 @@ absl::StatusOr<Operation> Decode(const v1::Operation& proto) {
   return OperationFromProto(proto);
 }
 
-absl::StatusOr<BatchAnswer> Serialize(const v1::BatchResult& result) {
-  auto bytes = std::make_shared<std::string>();
-  if (result.SerializeToString(bytes.get())) return bytes;
-  return absl::InternalError("the answer cannot be sent: it has more than 2 GiB");
-}
-
 }  // namespace
 
 void BatchRun::Start(const v1::Batch& batch, uint64_t fingerprint) {
@@ -41,11 +35,9 @@ void BatchRun::Start(const v1::Batch& batch, uint64_t fingerprint) {
 
 bool BatchRun::RanBefore(uint64_t retry_id, uint64_t fingerprint) {
   BatchAnswer answer;
-  const absl::StatusOr<AnswerMemory::Begun> begun =
-      context_.answers->Begin(session_, retry_id, fingerprint, &answer,
-                              [run = shared_from_this()](const absl::StatusOr<BatchAnswer>& first) {
-                                run->Answer(first);
-                              });
+  const absl::StatusOr<AnswerMemory::Begun> begun = context_.answers->Begin(
+      session_, retry_id, fingerprint, &answer,
+      [run = shared_from_this()](const absl::StatusOr<BatchAnswer>& first) { run->Answer(first); });
   if (!begun.ok()) {
     Answer(begun.status());
   } else if (*begun == AnswerMemory::Begun::kAnswered) {
@@ -57,9 +49,16 @@ bool BatchRun::RanBefore(uint64_t retry_id, uint64_t fingerprint) {
 }
 
 void BatchRun::Finish(const absl::Status& status) {
-  const absl::StatusOr<BatchAnswer> outcome = status.ok() ? Serialize(*out_) : status;
+  const absl::StatusOr<BatchAnswer> outcome = status.ok() ? EndAnswer() : status;
   if (retry_id_ != 0) context_.answers->End(session_, std::exchange(retry_id_, 0), outcome);
   Answer(outcome);
+}
+
+absl::StatusOr<BatchAnswer> BatchRun::EndAnswer() {
+  AddRefused(SIZE_MAX);
+  std::string bytes = answer_.End(state_);
+  if (bytes.size() <= INT32_MAX) return std::make_shared<const std::string>(std::move(bytes));
+  return absl::InternalError("the answer cannot be sent: it has more than 2 GiB");
 }
 
 void BatchRun::Answer(const absl::StatusOr<BatchAnswer>& outcome) {
@@ -76,17 +75,15 @@ absl::Status BatchRun::Read(const v1::Batch& batch) {
                                   kMaxBatchOperations, " are allowed"));
   }
   steps_ = StepsFromProto(batch);
-  out_->mutable_results()->Reserve(batch.operations_size());
   operations_.reserve(count);
-  results_.reserve(count);
-  for (const v1::Operation& proto : batch.operations()) {
-    v1::OperationResult* result = out_->add_results();
-    absl::StatusOr<Operation> operation = Decode(proto);
+  places_.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    absl::StatusOr<Operation> operation = Decode(batch.operations(static_cast<int>(i)));
     if (operation.ok()) {
       operations_.push_back(*std::move(operation));
-      results_.push_back(result);
+      places_.push_back(i);
     } else {
-      *result->mutable_error() = ToProtoStatus(operation.status());
+      refused_.push_back({i, operation.status()});
     }
   }
   return absl::OkStatus();
@@ -94,35 +91,48 @@ absl::Status BatchRun::Read(const v1::Batch& batch) {
 
 void BatchRun::Advance() {
   do {
-    const absl::StatusOr<BatchResult> part = context_.manager->ExecuteUntilWait(
+    absl::StatusOr<BatchResult> part = context_.manager->ExecuteUntilWait(
         session_, absl::MakeConstSpan(operations_).subspan(next_), steps_, handles_);
     if (!part.ok()) {
       if (waited_ == 0) return Finish(part.status());
       Refuse(part.status());
       break;
     }
-    Take(*part);
+    Take(*std::move(part));
     if (next_ == operations_.size()) break;
     if (waited_ <= next_) {
       if (PutDown(std::get<WaitForTicket>(operations_[next_]))) return;
       waited_ = next_ + 1;
     } else {
-      OperationResultToProto(WaitError(), results_[next_++]);
+      Add(WaitError());
     }
   } while (next_ < operations_.size());
   Finish(absl::OkStatus());
 }
 
-void BatchRun::Take(const BatchResult& part) {
+void BatchRun::Take(BatchResult part) {
   for (const absl::StatusOr<OperationResult>& result : part.results) {
-    OperationResultToProto(result, results_[next_++]);
     if (result.ok()) handles_ += CountHandles(*result);
+    Add(result);
   }
-  BatchStateToProto(part, out_);
+  part.results.clear();
+  state_ = std::move(part);
+}
+
+void BatchRun::Add(const absl::StatusOr<OperationResult>& result) {
+  AddRefused(places_[next_++]);
+  answer_.Add(result);
+}
+
+void BatchRun::AddRefused(size_t before) {
+  for (; next_refused_ < refused_.size() && refused_[next_refused_].place < before;
+       ++next_refused_) {
+    answer_.Add(refused_[next_refused_].error);
+  }
 }
 
 void BatchRun::Refuse(const absl::Status& error) {
-  while (next_ < operations_.size()) OperationResultToProto(error, results_[next_++]);
+  while (next_ < operations_.size()) Add(error);
 }
 
 bool BatchRun::PutDown(const WaitForTicket& wait) {

@@ -30,6 +30,7 @@
 #include "server/calls/stream_set.h"
 #include "server/supervision/serving_state.h"
 #include "wire/batch_bytes.h"
+#include "wire/results.h"
 
 namespace pagoda::server {
 
@@ -118,10 +119,9 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   // keep their results.
   using Done = std::function<void(const absl::StatusOr<BatchAnswer>&)>;
 
-  // The results are built in `out`, which is used from Start until `done` is called. REQUIRES: a
-  // shared_ptr owns this object.
-  BatchRun(const Context& context, SessionRef session, v1::BatchResult* out, Done done)
-      : context_(context), session_(session), out_(out), done_(std::move(done)) {}
+  // REQUIRES: a shared_ptr owns this object.
+  BatchRun(const Context& context, SessionRef session, Done done)
+      : context_(context), session_(session), done_(std::move(done)) {}
 
   // Begins to run. Call it once, when the tenant's queue gives the turn. `done` can be called
   // before this returns. `batch` is not used after this returns or `done` is called.
@@ -140,11 +140,16 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   absl::Status Read(const v1::Batch& batch);
   // Runs the remaining operations, up to the next wait or to the end.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Serializes the results, remembers them for a retry, and answers with them; or with the error.
+  // Remembers the answer for a retry, and answers with it; or with the error.
   void Finish(const absl::Status& status);
+  absl::StatusOr<BatchAnswer> EndAnswer();
   void Answer(const absl::StatusOr<BatchAnswer>& outcome);
-  // Copies the results of a part into `out`.
-  void Take(const BatchResult& part);
+  // Writes the results of a part.
+  void Take(BatchResult part);
+  // Writes the next operation's result, behind those of the refused operations before it.
+  void Add(const absl::StatusOr<OperationResult>& result);
+  // Writes the errors of the refused operations before this place in the batch.
+  void AddRefused(size_t before);
   // Answers every remaining operation with the error.
   void Refuse(const absl::Status& error);
   // Suspends the batch until WakeUp. Meanwhile the session's lease does not run. False if there is
@@ -161,12 +166,20 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   const Context context_;
   const absl::Time begun_ = absl::Now();
   const SessionRef session_;
-  v1::BatchResult* const out_;
   // Used by one thread at a time: the caller's, then each thread that wakes the batch. No thread
   // uses them while the batch is suspended.
   Done done_;  // Reset before it is called, because it can own the owner of this object.
   std::vector<Operation> operations_;
-  std::vector<v1::OperationResult*> results_;  // The result of each operation.
+  std::vector<size_t> places_;  // The place of each operation in the batch.
+  // The operations that are not among operations_, because they cannot run.
+  struct Refused {
+    size_t place;
+    absl::Status error;
+  };
+  std::vector<Refused> refused_;
+  size_t next_refused_ = 0;  // The first one that is not in the answer.
+  AnswerWriter answer_;
+  BatchResult state_;  // As of the last part, without its results.
   StepRange steps_;
   uint64_t retry_id_ = 0;  // Nonzero while other batches can wait for this batch's answer.
   size_t next_ = 0;        // The first operation without an answer.

@@ -62,7 +62,6 @@ void ExecuteCall::Run() {
 void ExecuteCall::RunBatch(const CachePtr& cache) {
   const auto batch = std::make_shared<BatchRun>(
       context_.Of(cache->manager, cache), SessionFromProto(request_->session()),
-      google::protobuf::Arena::CreateMessage<v1::BatchResult>(&memory_),
       [self = shared_from_this()](const absl::StatusOr<BatchAnswer>& outcome) {
         self->OnBatchDone(outcome);
       });

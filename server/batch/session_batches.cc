@@ -50,9 +50,8 @@ absl::StatusOr<CachePtr> SessionBatches::Attach(SessionRef named) {
 
 void SessionBatches::Start(BatchRun::Done done) {
   const CachePtr cache = std::exchange(cache_, nullptr);
-  const auto batch = std::make_shared<BatchRun>(
-      context_.Of(cache->manager, cache), *session_,
-      google::protobuf::Arena::CreateMessage<v1::BatchResult>(&memory_), std::move(done));
+  const auto batch = std::make_shared<BatchRun>(context_.Of(cache->manager, cache), *session_,
+                                                std::move(done));
   bool cancelled = false;
   {
     absl::MutexLock lock(&mutex_);

@@ -11,6 +11,7 @@
 #include "manager/accounts/tenants.h"
 #include "manager/policy/eviction_policy.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/wire/result_messages.h"
 #include "wire/event_bytes.h"
 #include "wire/operations.h"
 #include "wire/results.h"
@@ -204,12 +205,13 @@ void CoreWorld::SendBatch(Client& client, const v1::Batch& batch) {
   for (const v1::Operation& operation : batch.operations()) {
     RunOperation(client, operation, answer.add_results());
   }
+  v1::BatchResult state;
   BatchStateToProto({.results = {},
                      .revision = core_->revision(),
                      .completed = core_->completed_ticket(),
                      .shortened = core_->Shortened(client.session.id)},
-                    &answer);
-  for (const v1::ShortenedSequence& shortened : answer.shortened()) {
+                    &state);
+  for (const v1::ShortenedSequence& shortened : state.shortened()) {
     client.losses[shortened.sequence_id()] = shortened.losses();
   }
 }

@@ -297,7 +297,8 @@ class Decoder {
   template <class Row>
   std::string Rows(const std::vector<Row>& rows) {
     std::string bytes = RowsToBytes<Row>(rows);
-    if (!bytes.empty() && in_.OneIn(16)) bytes.resize(in_.Below(static_cast<uint32_t>(bytes.size())));
+    if (!bytes.empty() && in_.OneIn(16))
+      bytes.resize(in_.Below(static_cast<uint32_t>(bytes.size())));
     return bytes;
   }
 

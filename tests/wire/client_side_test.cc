@@ -224,8 +224,7 @@ TEST(ClientSideTest, BlocksThatAreNotWholeRowsAreAnError) {
 }
 
 TEST(ClientSideTest, SequenceResultsKeepTables) {
-  const std::string table =
-      "{ window_size: 0 first_block: 6 blocks: " + RowsText({4, 2, 9}) + " }";
+  const std::string table = "{ window_size: 0 first_block: 6 blocks: " + RowsText({4, 2, 9}) + " }";
   const auto check = [](const std::vector<BlockTable>& tables) {
     ASSERT_EQ(tables.size(), 1u);
     EXPECT_EQ(tables[0].window, kFullAttention);

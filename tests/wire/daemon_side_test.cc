@@ -11,6 +11,7 @@
 #include "manager/sequences/operation_checks.h"
 #include "manager/words/retention.h"
 #include "tests/wire/event_messages.h"
+#include "tests/wire/result_messages.h"
 #include "wire/lists.h"
 #include "wire/operations.h"
 #include "wire/results.h"

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "pagoda/v1/cache.pb.h"
+#include "tests/wire/result_messages.h"
 #include "wire/cache_info.h"
 #include "wire/errors.h"
 #include "wire/operations.h"
@@ -83,7 +84,8 @@ class Filler {
     if (field->containing_type() == v1::FillBlocksRequest::descriptor()) {
       return RowsToBytes<uint32_t>({value, value + 1, value + 2, 1, value + 3, value + 4, 0, 0});
     }
-    if (field->name() == "blocks" || field->name() == "grown") {  // Two handles, or three references.
+    if (field->name() == "blocks" ||
+        field->name() == "grown") {  // Two handles, or three references.
       return RowsToBytes<uint32_t>({value, value + 1, value + 2, value + 3, value + 4, value + 5});
     }
     const size_t bytes = field->name() == "device_uuid" ? kUuidBytes : kDigestBytes;

@@ -122,9 +122,9 @@ class LaneWaitTest : public ::testing::Test {
                                                                 .state = &state_,
                                                                 .waiting = &waiting_,
                                                                 .answers = &answers_},
-                                              session_, &running->result,
-                                              [r = running.get()](const auto& outcome) {
-                                                EXPECT_TRUE(outcome.ok()) << outcome.status();
+                                              session_, [r = running.get()](const auto& outcome) {
+                                                ASSERT_TRUE(outcome.ok()) << outcome.status();
+                                                EXPECT_TRUE(r->result.ParseFromString(**outcome));
                                                 r->done.Notify();
                                               });
     running->run->Start(batch, /*fingerprint=*/0);
