@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/huge_pages.h"
 #include "pools/shared_memory.h"
 

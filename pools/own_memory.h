@@ -3,6 +3,8 @@
 #ifndef PAGODA_POOLS_OWN_MEMORY_H_
 #define PAGODA_POOLS_OWN_MEMORY_H_
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,12 +12,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace pagoda {
 
 // The directory in which the C library keeps shared memory.
 inline constexpr char kSharedMemoryFolder[] = "/dev/shm";
+// The mode of files and shared memory with KV bytes: other users have no access.
+inline constexpr mode_t kOwnerOnly = 0600;
 
 // Checks that only this process's user can write the object that `fd` has open under `name` ("/x").
 // Any user can create files in the directory of shared memory, and adopted memory is trusted. The

@@ -86,7 +86,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(std::string name, uint64_t siz
   if (!made.has_value()) {
     return CreateLocked(std::move(name), size_bytes, *std::move(lock), pages, std::move(shortfall));
   }
-  SharedMemory memory(std::move(name), made->fd.Release(), *std::move(lock));
+  SharedMemory memory(std::move(name), std::move(made->fd), *std::move(lock));
   memory.has_name_ = false;
   memory.data_ = made->data;
   memory.size_bytes_ = made->size_bytes;
@@ -100,7 +100,7 @@ absl::StatusOr<SharedMemory> SharedMemory::CreateLocked(std::string name, uint64
                                                         std::string shortfall) {
   absl::StatusOr<FileDescriptor> fd = OpenOwnMemory(name, O_RDWR | O_CREAT | O_EXCL);
   if (!fd.ok()) return fd.status();
-  SharedMemory memory(std::move(name), fd->Release(), std::move(lock));
+  SharedMemory memory(std::move(name), *std::move(fd), std::move(lock));
   memory.shortfall_ = std::move(shortfall);
   if (absl::Status status = memory.ReserveAndMap(size_bytes, pages); !status.ok()) return status;
   return memory;
@@ -120,7 +120,7 @@ absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint6
     if (absl::Status status = RemoveLocked(name, size_bytes); !status.ok()) return status;
     return CreateLocked(std::move(name), size_bytes, *std::move(lock), pages, std::move(shortfall));
   }
-  SharedMemory memory(std::move(name), fd->Release(), *std::move(lock));
+  SharedMemory memory(std::move(name), *std::move(fd), *std::move(lock));
   memory.adopted_ = true;
   memory.KeepName();
   memory.shortfall_ = std::move(shortfall);
@@ -134,8 +134,9 @@ absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint6
 // in between waits until then, and the kernel sends a signal to the holder: by default SIGIO, which
 // would end this process.
 bool SharedMemory::HasOtherUsers() const {
-  if (fcntl(fd_, F_SETSIG, SIGURG) != 0 || fcntl(fd_, F_SETLEASE, F_WRLCK) != 0) return true;
-  fcntl(fd_, F_SETLEASE, F_UNLCK);
+  if (fcntl(fd_.get(), F_SETSIG, SIGURG) != 0 || fcntl(fd_.get(), F_SETLEASE, F_WRLCK) != 0)
+    return true;
+  fcntl(fd_.get(), F_SETLEASE, F_UNLCK);
   return false;
 }
 
@@ -144,15 +145,16 @@ absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes, const PageRequest&
                            size_bytes >= kTransparentPageBytes && TransparentInShm(pages.system());
   absl::Status asked = absl::OkStatus();
   // If the size does not fit, ReserveMemory refuses it below, before any page is taken.
-  if (transparent && !HasSpaceFor(fd_, size_bytes)) {
+  if (transparent && !HasSpaceFor(fd_.get(), size_bytes)) {
     asked = absl::ResourceExhaustedError("there is not enough free memory");
   } else if (transparent) {
     // Before ReserveMemory, which would take small pages.
-    if (ftruncate(fd_, static_cast<off_t>(size_bytes)) != 0) return SystemError("ftruncate", name_);
+    if (ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0)
+      return SystemError("ftruncate", name_);
     if (absl::Status status = MapWhole(size_bytes); !status.ok()) return status;
     asked = AskForTransparent(data_, size_bytes, Reservation::kWhole);
   }
-  absl::Status reserved = ReserveMemory(fd_, name_, size_bytes);
+  absl::Status reserved = ReserveMemory(fd_.get(), name_, size_bytes);
   if (!reserved.ok()) return reserved;
   if (data_ == nullptr) {
     if (absl::Status status = MapWhole(size_bytes); !status.ok()) return status;
@@ -172,7 +174,8 @@ absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes, const PageRequest&
 }
 
 absl::Status SharedMemory::MapWhole(uint64_t size_bytes) {
-  absl::StatusOr<std::byte*> data = MapShared(fd_, size_bytes, name_, MemoryAccess::kReadWrite);
+  absl::StatusOr<std::byte*> data =
+      MapShared(fd_.get(), size_bytes, name_, MemoryAccess::kReadWrite);
   if (!data.ok()) return data.status();
   data_ = *data;
   size_bytes_ = size_bytes;
@@ -216,10 +219,10 @@ absl::StatusOr<SharedMemory> SharedMemory::MapGuest(FileDescriptor fd, std::stri
   SharedMemory memory;
   memory.role_ = Role::kGuest;
   memory.name_ = std::move(name);
-  memory.fd_ = fd.Release();
+  memory.fd_ = std::move(fd);
   memory.data_ = *data;
   memory.size_bytes_ = size_bytes;
-  const uint64_t page_bytes = HugetlbPageBytesOf(memory.fd_);
+  const uint64_t page_bytes = HugetlbPageBytesOf(memory.fd_.get());
   if (page_bytes == 0) return memory;
   memory.pages_ =
       page_bytes >= HugetlbPageBytes(MemoryPages::k1GiB) ? MemoryPages::k1GiB : MemoryPages::k2MiB;
@@ -230,7 +233,7 @@ absl::StatusOr<SharedMemory> SharedMemory::MapGuest(FileDescriptor fd, std::stri
 
 absl::StatusOr<FileDescriptor> SharedMemory::OpenDescriptor(MemoryAccess access) const {
   // Opens the memory anew, which works without a name too. A duplicate would share this opening.
-  const std::string path = absl::StrCat("/proc/self/fd/", fd_);
+  const std::string path = absl::StrCat("/proc/self/fd/", fd_.get());
   FileDescriptor fd(open(path.c_str(), OpenFlags(access) | O_CLOEXEC));
   if (!fd.valid()) return SystemError("open", absl::StrCat(path, ", ", name_));
   return fd;
@@ -240,7 +243,6 @@ SharedMemory::~SharedMemory() {
   if (role_ == Role::kNone) return;
   if (data_ != nullptr) munmap(data_, size_bytes_);
   if (role_ == Role::kOwner && has_name_ && !keeps_name_) shm_unlink(name_.c_str());
-  close(fd_);
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
@@ -252,7 +254,7 @@ SharedMemory::SharedMemory(SharedMemory&& other) noexcept
       shortfall_(std::move(other.shortfall_)),
       lock_(std::move(other.lock_)),
       name_(std::move(other.name_)),
-      fd_(other.fd_),
+      fd_(std::move(other.fd_)),
       data_(other.data_),
       size_bytes_(other.size_bytes_) {}
 

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/huge_pages.h"
 #include "pools/own_memory.h"
 
@@ -93,8 +93,8 @@ class SharedMemory {
   enum class Role { kNone, kOwner, kGuest };
 
   // Owns an open object. The destructor removes the name and closes the descriptor.
-  SharedMemory(std::string name, int fd, OwnerLock lock)
-      : role_(Role::kOwner), lock_(std::move(lock)), name_(std::move(name)), fd_(fd) {}
+  SharedMemory(std::string name, FileDescriptor fd, OwnerLock lock)
+      : role_(Role::kOwner), lock_(std::move(lock)), name_(std::move(name)), fd_(std::move(fd)) {}
   static absl::StatusOr<SharedMemory> CreateLocked(std::string name, uint64_t size_bytes,
                                                    OwnerLock lock, const PageRequest& pages,
                                                    std::string shortfall);
@@ -116,7 +116,7 @@ class SharedMemory {
   std::string shortfall_;
   OwnerLock lock_;  // The owner's; released last.
   std::string name_;
-  int fd_ = -1;
+  FileDescriptor fd_;
   std::byte* data_ = nullptr;
   uint64_t size_bytes_ = 0;
 };

@@ -531,9 +531,9 @@ absl::Status Daemon::ListenForMapping() {
       .open_rings = [this](SessionRef session, uint32_t bytes) -> absl::StatusOr<MapSocket::Rings> {
         absl::StatusOr<RingHub::Opened> opened = cache_service_->OpenRings(session, bytes);
         if (!opened.ok()) return opened.status();
-        return MapSocket::Rings{.bytes = opened->bytes,
-                                .descriptors = {FileDescriptor(opened->memory.Release()),
-                                                FileDescriptor(opened->wake.Release())}};
+        return MapSocket::Rings{
+            .bytes = opened->bytes,
+            .descriptors = {std::move(opened->memory), std::move(opened->wake)}};
       }};
   absl::StatusOr<std::unique_ptr<MapSocket>> socket =
       MapSocket::Listen(std::move(path), std::move(gate));

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/file_descriptor.h"
 #include "clients/cpp/map_socket_call.h"
 #include "pagoda/v1/mapping.pb.h"
-#include "pools/file_descriptor.h"
 #include "wire/cache_info.h"
 
 namespace pagoda {

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/file_descriptor.h"
 #include "pagoda/v1/mapping.pb.h"
-#include "pools/file_descriptor.h"
 
 namespace pagoda {
 

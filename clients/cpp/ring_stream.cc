@@ -40,9 +40,9 @@ absl::StatusOr<std::unique_ptr<RingStream>> RingStream::Open(const std::string& 
                                                  ", this client knows ", ring::kVersion));
   }
   std::string error;
-  std::unique_ptr<ring::Client> rings = ring::Client::Open(
-      ring::Descriptor(answer->descriptors[0].Release()),
-      ring::Descriptor(answer->descriptors[1].Release()), pair.version(), pair.bytes(), &error);
+  std::unique_ptr<ring::Client> rings =
+      ring::Client::Open(std::move(answer->descriptors[0]), std::move(answer->descriptors[1]),
+                         pair.version(), pair.bytes(), &error);
   if (rings == nullptr) return absl::InternalError(error);
   return std::unique_ptr<RingStream>(new RingStream(std::move(rings)));
 }

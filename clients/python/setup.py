@@ -35,14 +35,16 @@ CONTRACT = "contract.binpb"
 VERSION = runpy.run_path(str(PACKAGE / "version.py"))["VERSION"]
 # The extension's sources in the repository. A source distribution has them in a folder of its own.
 NATIVE = ("clients/python/native", "wire/ring")
+# The only headers that they include from other folders.
+HEADERS = ("base/file_descriptor.h",)
 COPIED = "native_sources"
 OLDEST_PYTHON = "cp311"
 
 
 def native_root():
-    """The folder that has the folders of NATIVE; None if there is none."""
+    """The folder that has the folders of NATIVE and HEADERS; None if there is none."""
     for root in (HERE.parents[1], HERE / COPIED):
-        if all((root / folder).is_dir() for folder in NATIVE):
+        if all((root / name).exists() for name in NATIVE + HEADERS):
             return root
     return None
 
@@ -101,6 +103,10 @@ class Sdist(sdist):
         if (root := native_root()) is not None:
             for folder in NATIVE:
                 shutil.copytree(root / folder, pathlib.Path(base_dir) / COPIED / folder)
+            for header in HEADERS:
+                copied = pathlib.Path(base_dir) / COPIED / header
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / header, copied)
 
 
 class BdistWheel(bdist_wheel):

@@ -14,23 +14,23 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/file_descriptor.h"
 
 namespace pagoda {
 
 // Destroyed by one thread, while others search the list.
 struct MappedFile::Mapping {
-  Mapping(int descriptor, const struct stat& info, std::byte* data);
+  Mapping(FileDescriptor descriptor, const struct stat& info, std::byte* data);
   ~Mapping();
 
   bool Holds(const void* address) const {
     return address >= begin && address < begin + at_open.st_size;
   }
 
-  const int fd;
+  const FileDescriptor fd;
   const struct stat at_open;
   std::byte* const begin;
   std::atomic<bool> damaged = false;
@@ -107,8 +107,8 @@ void MappedFile::Mapping::InstallHandler() {
       "SIGBUS can have a handler");
 }
 
-MappedFile::Mapping::Mapping(int descriptor, const struct stat& info, std::byte* data)
-    : fd(descriptor), at_open(info), begin(data) {
+MappedFile::Mapping::Mapping(FileDescriptor descriptor, const struct stat& info, std::byte* data)
+    : fd(std::move(descriptor)), at_open(info), begin(data) {
   static const bool installed = (InstallHandler(), true);
   (void)installed;
   const std::lock_guard<ListLock> lock(list_lock);
@@ -125,33 +125,30 @@ MappedFile::Mapping::~Mapping() {
     if (next != nullptr) next->link = link;
   }
   munmap(begin, static_cast<size_t>(at_open.st_size));
-  close(fd);
 }
 
 absl::StatusOr<MappedFile> MappedFile::Open(std::string path) {
   const auto refuse = [&](const char* why) {
     return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": ", why));
   };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return refuse(std::strerror(errno));
-  absl::Cleanup close_fd = [fd] { close(fd); };
+  FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return refuse(std::strerror(errno));
 
   struct stat info;
-  if (fstat(fd, &info) != 0) return refuse(std::strerror(errno));
+  if (fstat(fd.get(), &info) != 0) return refuse(std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return refuse("not a regular file");
   if (info.st_size == 0) return refuse("the file is empty");
   void* const data =
-      mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+      mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (data == MAP_FAILED) return refuse(std::strerror(errno));
-  std::move(close_fd).Cancel();
   return MappedFile(std::move(path),
-                    std::make_unique<Mapping>(fd, info, static_cast<std::byte*>(data)));
+                    std::make_unique<Mapping>(std::move(fd), info, static_cast<std::byte*>(data)));
 }
 
 absl::Status MappedFile::CheckUnchanged() const {
   const struct stat& then = mapping_->at_open;
   struct stat now;
-  if (fstat(mapping_->fd, &now) != 0 || now.st_size != then.st_size ||
+  if (fstat(mapping_->fd.get(), &now) != 0 || now.st_size != then.st_size ||
       now.st_mtim.tv_sec != then.st_mtim.tv_sec || now.st_mtim.tv_nsec != then.st_mtim.tv_nsec) {
     mapping_->damaged.store(true);
   }

@@ -23,11 +23,9 @@ absl::Status Unreadable(int error) {
 
 }  // namespace
 
-LineReader::LineReader(int fd) : fd_(fd), wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  PAGODA_CHECK(wake_fd_ >= 0, "an event descriptor can be created");
+LineReader::LineReader(int fd) : fd_(fd), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  PAGODA_CHECK(wake_.valid(), "an event descriptor can be created");
 }
-
-LineReader::~LineReader() { close(wake_fd_); }
 
 absl::StatusOr<LineReader::Event> LineReader::Next(std::string& line) {
   for (;;) {
@@ -52,7 +50,7 @@ absl::StatusOr<LineReader::Event> LineReader::Next(std::string& line) {
                        absl::StrCat("a request is longer than ", kMaxLineBytes, " bytes"));
     }
     std::array<pollfd, 2> ready = {pollfd{.fd = fd_, .events = POLLIN},
-                                   pollfd{.fd = wake_fd_, .events = POLLIN}};
+                                   pollfd{.fd = wake_.get(), .events = POLLIN}};
     if (poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) return Unreadable(errno);
     if (ready[0].revents == 0) continue;
     std::array<char, 1 << 16> piece;
@@ -65,12 +63,12 @@ absl::StatusOr<LineReader::Event> LineReader::Next(std::string& line) {
 
 void LineReader::Wake() {
   const uint64_t one = 1;
-  PAGODA_CHECK(write(wake_fd_, &one, sizeof(one)) == sizeof(one), "an event is counted");
+  PAGODA_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one), "an event is counted");
 }
 
 bool LineReader::WasWoken() {
   uint64_t count = 0;
-  return read(wake_fd_, &count, sizeof(count)) == sizeof(count);
+  return read(wake_.get(), &count, sizeof(count)) == sizeof(count);
 }
 
 }  // namespace pagoda

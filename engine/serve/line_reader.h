@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/file_descriptor.h"
 
 namespace pagoda {
 
@@ -18,7 +19,6 @@ class LineReader {
 
   // Does not own `fd`.
   explicit LineReader(int fd);
-  ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
@@ -34,7 +34,7 @@ class LineReader {
   bool WasWoken();
 
   const int fd_;
-  const int wake_fd_;
+  const FileDescriptor wake_;  // An eventfd.
   std::string buffer_;
   size_t searched_ = 0;  // No newline before this.
   bool ended_ = false;

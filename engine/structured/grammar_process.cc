@@ -208,9 +208,11 @@ absl::Status GrammarProcess::Start() {
   };
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return failure(errno);
+  FileDescriptor own(ends[0]);
+  FileDescriptor theirs(ends[1]);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;
@@ -231,14 +233,14 @@ absl::Status GrammarProcess::Start() {
       posix_spawn(&pid_, options_.program.c_str(), &actions, &attributes, argv, environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
+  theirs = FileDescriptor();
   if (error != 0) {
     pid_ = -1;
-    close(ends[0]);
     return failure(error);
   }
-  socket_ = ends[0];
-  if (SendMessage(socket_, VocabularyMessage(vocabulary_()), absl::Now() + options_.timeout)) {
+  socket_ = std::move(own);
+  if (SendMessage(socket_.get(), VocabularyMessage(vocabulary_()),
+                  absl::Now() + options_.timeout)) {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(
@@ -248,14 +250,15 @@ absl::Status GrammarProcess::Start() {
 absl::StatusOr<std::string> GrammarProcess::Compile(const StructuredOutput& wanted) {
   // Somebody can have ended an idle process. That is not this grammar's fault.
   char byte = 0;
-  if (pid_ > 0 && (recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN)) End();
+  if (pid_ > 0 && (recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN))
+    End();
   if (absl::Status started = Start(); !started.ok()) return started;
   const absl::Time deadline = absl::Now() + options_.timeout;
   const std::string request =
       absl::StrCat(std::string(1, static_cast<char>(wanted.kind)), wanted.text);
   std::string answer;
-  if (!SendMessage(socket_, request, deadline) || !ReceiveMessage(socket_, &answer, deadline) ||
-      answer.empty()) {
+  if (!SendMessage(socket_.get(), request, deadline) ||
+      !ReceiveMessage(socket_.get(), &answer, deadline) || answer.empty()) {
     const bool late = absl::Now() >= deadline;
     const std::string ended = End();
     return InvalidArgument(absl::StrCat(
@@ -274,9 +277,8 @@ std::string GrammarProcess::End() {
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
-  close(socket_);
   pid_ = -1;
-  socket_ = -1;
+  socket_ = FileDescriptor();
   if (WIFSIGNALED(status)) {
     return absl::StrCat("was killed by signal ", WTERMSIG(status), " (",
                         strsignal(WTERMSIG(status)), ")");

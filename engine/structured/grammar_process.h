@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/file_descriptor.h"
 #include "engine/structured/answer_vocabulary.h"
 #include "engine/structured/grammar.h"
 
@@ -64,7 +65,7 @@ class GrammarProcess {
   const std::function<AnswerVocabulary()> vocabulary_;
   const Options options_;
   pid_t pid_ = -1;
-  int socket_ = -1;
+  FileDescriptor socket_;
 };
 
 // A program's main calls this before everything else. If the arguments ask for a process that

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/shared_memory.h"
 
 namespace pagoda::cuda {

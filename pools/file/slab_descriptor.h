@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace pagoda::slab {
 

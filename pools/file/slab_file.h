@@ -20,9 +20,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/file_descriptor.h"
 #include "pools/file/file_engine.h"
 #include "pools/file/slab_format.h"
-#include "pools/file_descriptor.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -26,7 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/check.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace pagoda {
 namespace {

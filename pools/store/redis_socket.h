@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/store/redis_options.h"
 
 // OpenSSL's. Its headers stay in the .cc files.

@@ -67,10 +67,10 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options option
   socket.set(zmq::sockopt::affinity, options.io_threads);
   const absl::StatusOr<std::string> endpoint = OpenEndpoint(socket, options.endpoint, options.mode);
   if (!endpoint.ok()) return endpoint.status();
-  const int stop_fd = eventfd(0, EFD_CLOEXEC);
-  PAGODA_CHECK(stop_fd >= 0, "there is a descriptor for eventfd()");
-  auto server =
-      absl::WrapUnique(new ReplayServer(std::move(options), ring, std::move(socket), stop_fd));
+  FileDescriptor stop(eventfd(0, EFD_CLOEXEC));
+  PAGODA_CHECK(stop.valid(), "there is a descriptor for eventfd()");
+  auto server = absl::WrapUnique(
+      new ReplayServer(std::move(options), ring, std::move(socket), std::move(stop)));
   server->endpoint_ = *endpoint;
   absl::Status started = server->thread_.Start("pagoda-replay", [s = server.get()] { s->Run(); });
   if (!started.ok()) return started;
@@ -78,14 +78,16 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options option
 }
 
 ReplayServer::ReplayServer(Options options, const ReplayRing* ring, zmq::socket_t socket,
-                           int stop_fd)
-    : options_(std::move(options)), ring_(ring), socket_(std::move(socket)), stop_fd_(stop_fd) {}
+                           FileDescriptor stop)
+    : options_(std::move(options)),
+      ring_(ring),
+      socket_(std::move(socket)),
+      stop_(std::move(stop)) {}
 
 ReplayServer::~ReplayServer() {
   const uint64_t one = 1;
-  PAGODA_CHECK(write(stop_fd_, &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
+  PAGODA_CHECK(write(stop_.get(), &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
   thread_.Join();
-  close(stop_fd_);
 }
 
 ReplayServer::Stats ReplayServer::stats() const {
@@ -98,7 +100,7 @@ void ReplayServer::Run() {
   absl::Time went = absl::InfinitePast();
   while (true) {
     std::array<zmq::pollitem_t, 2> items = {zmq::pollitem_t{socket_.handle(), 0, ZMQ_POLLIN, 0},
-                                            zmq::pollitem_t{nullptr, stop_fd_, ZMQ_POLLIN, 0}};
+                                            zmq::pollitem_t{nullptr, stop_.get(), ZMQ_POLLIN, 0}};
     try {
       zmq::poll(items.data(), items.size(), wait);
     } catch (const zmq::error_t& error) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/file_descriptor.h"
 #include "base/thread.h"
 #include "server/bridges/numbered_ring.h"
 #include "server/config/zmq_endpoint.h"
@@ -82,7 +83,7 @@ class ReplayServer {
  private:
   struct Replay;
 
-  ReplayServer(Options options, const ReplayRing* ring, zmq::socket_t socket, int stop_fd);
+  ReplayServer(Options options, const ReplayRing* ring, zmq::socket_t socket, FileDescriptor stop);
 
   void Run();
   // Takes at most kRequestsPerTurn requests, so that a flood of requests does not delay answers.
@@ -100,8 +101,8 @@ class ReplayServer {
 
   const Options options_;
   const ReplayRing* const ring_;
-  zmq::socket_t socket_;  // Used by the thread only.
-  const int stop_fd_;
+  zmq::socket_t socket_;       // Used by the thread only.
+  const FileDescriptor stop_;  // An eventfd.
   std::string endpoint_;
   std::deque<Replay> replays_;  // Used by the thread only; one for each client.
 

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "base/file_descriptor.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
-#include "pools/file_descriptor.h"
 #include "server/config/config.h"
 
 namespace pagoda::server {

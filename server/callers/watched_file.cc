@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "base/file_descriptor.h"
 #include "server/log/log.h"
 
 namespace pagoda::server {
@@ -63,20 +63,18 @@ FileStamp StampOf(const std::string& path) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return CannotRead(path, std::strerror(errno));
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  return ReadAll(path, fd);
+  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return CannotRead(path, std::strerror(errno));
+  return ReadAll(path, fd.get());
 }
 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path, Exposure exposure) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return CannotRead(path, std::strerror(errno));
-  const absl::Cleanup close_fd = [fd] { close(fd); };
+  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return CannotRead(path, std::strerror(errno));
   struct stat found;
-  if (fstat(fd, &found) != 0) return CannotRead(path, std::strerror(errno));
+  if (fstat(fd.get(), &found) != 0) return CannotRead(path, std::strerror(errno));
   if (absl::Status status = CheckSecret(path, found.st_mode, exposure); !status.ok()) return status;
-  return ReadAll(path, fd);
+  return ReadAll(path, fd.get());
 }
 
 }  // namespace pagoda::server

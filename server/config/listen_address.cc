@@ -14,7 +14,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -63,10 +62,9 @@ absl::Status CannotListen(const std::string& address, const std::string& why) {
 
 // Whether a process accepts connections on the socket file.
 bool SomebodyListens(const sockaddr_un& address) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return true;  // Unknown, so the file must not be removed.
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+  const FileDescriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return true;  // Unknown, so the file must not be removed.
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
          errno != ECONNREFUSED;
 }
 
@@ -115,34 +113,28 @@ bool MeansThisMachine(const std::string& host) {
 
 absl::StatusOr<ListeningSocket> ListenOn(const TcpAddress& address, int backlog) {
   const SocketAddress target = ToSocketAddress(address);
-  const int fd = socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return CannotListen(address.ToString(), std::strerror(errno));
-  absl::Cleanup close_fd = [fd] { close(fd); };
+  FileDescriptor fd(
+      socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return CannotListen(address.ToString(), std::strerror(errno));
   // Like the gRPC and HTTP servers: connections of a daemon that just ended do not block the port.
   const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd, target.get(), target.size) != 0 || listen(fd, backlog) != 0) {
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(fd.get(), target.get(), target.size) != 0 || listen(fd.get(), backlog) != 0) {
     return CannotListen(address.ToString(), errno == EADDRINUSE ? "another process listens there"
                                                                 : std::strerror(errno));
   }
   SocketAddress bound;
   bound.size = sizeof(bound.storage);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0) {
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0) {
     return CannotListen(address.ToString(), std::strerror(errno));
   }
   const in_port_t port = bound.storage.ss_family == AF_INET6
                              ? reinterpret_cast<const sockaddr_in6*>(&bound.storage)->sin6_port
                              : reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port;
-  std::move(close_fd).Cancel();
-  return ListeningSocket{fd, {address.host, ntohs(port)}};
+  return ListeningSocket{std::move(fd), {address.host, ntohs(port)}};
 }
 
-absl::Status CheckCanListen(const TcpAddress& address) {
-  const absl::StatusOr<ListeningSocket> listening = ListenOn(address, 1);
-  if (!listening.ok()) return listening.status();
-  close(listening->fd);
-  return absl::OkStatus();
-}
+absl::Status CheckCanListen(const TcpAddress& address) { return ListenOn(address, 1).status(); }
 
 namespace {
 

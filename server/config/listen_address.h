@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_descriptor.h"
 
 namespace pagoda::server {
 
@@ -40,9 +41,9 @@ bool MeansThisMachine(const std::string& host);
 // free now can be taken later.
 absl::Status CheckCanListen(const TcpAddress& address);
 
-// A listening socket. The caller owns the descriptor; it is non-blocking and close-on-exec.
+// A listening socket.
 struct ListeningSocket {
-  int fd;
+  FileDescriptor fd;   // Non-blocking and close-on-exec.
   TcpAddress address;  // If any port was asked for, with the port that the system chose.
 };
 // Errors: those of CheckCanListen.

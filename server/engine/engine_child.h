@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/file_descriptor.h"
 #include "base/thread.h"
 #include "pagoda/v1/engine_process.pb.h"
-#include "pools/file_descriptor.h"
 #include "prometheus/metric_family.h"
 
 namespace pagoda::server {

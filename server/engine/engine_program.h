@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/engine_options.h"
+#include "base/file_descriptor.h"
 #include "pagoda/v1/engine_process.pb.h"
-#include "pools/file_descriptor.h"
 #include "pools/layout.h"
 
 namespace pagoda::server {

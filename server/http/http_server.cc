@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/file_descriptor.h"
 #include "server/http/http_request.h"
 #include "server/http/socket_exchange.h"
 #include "server/listener/accept_guard.h"
@@ -76,7 +77,7 @@ absl::Status TooLarge(size_t max_bytes) {
 struct HttpServer::Connection {
   enum class State : uint8_t { kHead, kBody, kWorking, kWriting, kLingering, kClosed };
 
-  int fd = -1;
+  FileDescriptor fd;
   State state = State::kHead;
   bool is_watched = false;  // By epoll.
   absl::Time deadline;
@@ -92,14 +93,14 @@ struct HttpServer::Connection {
   Connections::iterator place;
 };
 
-HttpServer::HttpServer(TcpAddress address, Handlers handlers, Limits limits, int listener,
-                       int epoll, int wake)
+HttpServer::HttpServer(TcpAddress address, Handlers handlers, Limits limits,
+                       FileDescriptor listener, FileDescriptor epoll, FileDescriptor wake)
     : address_(std::move(address)),
       handlers_(std::move(handlers)),
       limits_(limits),
-      listener_(listener),
-      epoll_(epoll),
-      wake_(wake) {}
+      listener_(std::move(listener)),
+      epoll_(std::move(epoll)),
+      wake_(std::move(wake)) {}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& address,
                                                               Handlers handlers) {
@@ -116,7 +117,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::StartProbes(const TcpAdd
                                                                     Routes probes) {
   absl::StatusOr<ListeningSocket> listener = ListenOn(address, kHttpBacklog);
   if (!listener.ok()) return listener.status();
-  ExemptFromAcceptRule(listener->fd);
+  ExemptFromAcceptRule(listener->fd.get());
   // Connections that wait, get their answer, and linger.
   const size_t most = std::min<size_t>(kMaxProbes, OpenFileLimit() / 8);
   return Listen(*std::move(listener), {.probes = std::move(probes), .routes = {}, .posts = {}},
@@ -128,15 +129,17 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::StartProbes(const TcpAdd
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(ListeningSocket listener,
                                                                Handlers handlers, Limits limits) {
-  const int epoll = epoll_create1(EPOLL_CLOEXEC);
-  const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  PAGODA_CHECK(epoll >= 0 && wake >= 0, "there are descriptors for epoll and eventfd()");
-  auto server = absl::WrapUnique(new HttpServer(std::move(listener.address), std::move(handlers),
-                                                limits, listener.fd, epoll, wake));
-  for (const int fd : {listener.fd, wake}) {
+  FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  PAGODA_CHECK(epoll.valid() && wake.valid(), "there are descriptors for epoll and eventfd()");
+  for (const int fd : {listener.fd.get(), wake.get()}) {
     epoll_event event = {.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(fd)}};
-    PAGODA_CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0, "epoll takes the descriptor");
+    PAGODA_CHECK(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0,
+                 "epoll takes the descriptor");
   }
+  auto server =
+      absl::WrapUnique(new HttpServer(std::move(listener.address), std::move(handlers), limits,
+                                      std::move(listener.fd), std::move(epoll), std::move(wake)));
   absl::Status started = server->get_threads_.Start("pagoda-http-get", limits.get_threads);
   started.Update(server->post_threads_.Start("pagoda-http-gen", server->handlers_.posts.threads));
   started.Update(server->loop_.Start("pagoda-http", [s = server.get()] { s->Run(); }));
@@ -150,36 +153,33 @@ HttpServer::~HttpServer() {
   post_threads_.Stop();
   ended_ = true;
   const uint64_t one = 1;
-  PAGODA_CHECK(write(wake_, &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
+  PAGODA_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
   loop_.Join();
   for (Connections* list : {&unfinished_, &bodies_, &working_, &answering_, &lingering_}) {
     while (!list->empty()) Close(list->front().get());
   }
   closed_.clear();
-  close(listener_);
-  close(wake_);
-  close(epoll_);
 }
 
 void HttpServer::Run() {
   std::array<epoll_event, kEventsInARound> events;
   std::optional<absl::Time> end;
   while (true) {
-    const int count = epoll_wait(epoll_, events.data(), kEventsInARound, kSweepMs);
+    const int count = epoll_wait(epoll_.get(), events.data(), kEventsInARound, kSweepMs);
     bool accepts = false;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
-      if (event.data.u64 == static_cast<uint64_t>(listener_)) {
+      if (event.data.u64 == static_cast<uint64_t>(listener_.get())) {
         accepts = true;
-      } else if (event.data.u64 == static_cast<uint64_t>(wake_)) {
+      } else if (event.data.u64 == static_cast<uint64_t>(wake_.get())) {
         uint64_t wakes = 0;
-        (void)!read(wake_, &wakes, sizeof(wakes));
+        (void)!read(wake_.get(), &wakes, sizeof(wakes));
       } else {
         Serve(static_cast<Connection*>(event.data.ptr));
       }
     }
     TakeBack();
-    if (accepts && stopping_) epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
+    if (accepts && stopping_) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
     if (accepts && !stopping_) Accept();
     const absl::Time now = absl::Now();
     Sweep(now);
@@ -192,7 +192,7 @@ void HttpServer::Run() {
 
 void HttpServer::Accept() {
   for (int accepted = 0; accepted < kAcceptsInARound; ++accepted) {
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno != EMFILE && errno != ENFILE) return;
       if (unfinished_.empty()) return absl::SleepFor(kAcceptPause);
@@ -203,7 +203,7 @@ void HttpServer::Accept() {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
     Connection* const connection = unfinished_.emplace_back(std::make_unique<Connection>()).get();
-    connection->fd = fd;
+    connection->fd = FileDescriptor(fd);
     connection->deadline = absl::Now() + limits_.request_time;
     connection->list = &unfinished_;
     connection->place = std::prev(unfinished_.end());
@@ -222,7 +222,7 @@ void HttpServer::Serve(Connection* connection) {
       return GoOnWriting(connection);
     case Connection::State::kLingering: {
       std::array<char, kReadBytes> piece;
-      const ssize_t count = recv(connection->fd, piece.data(), piece.size(), MSG_TRUNC);
+      const ssize_t count = recv(connection->fd.get(), piece.data(), piece.size(), MSG_TRUNC);
       if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) Close(connection);
       return;
     }
@@ -234,7 +234,7 @@ void HttpServer::Serve(Connection* connection) {
 
 void HttpServer::ReadHead(Connection* connection) {
   std::array<char, kMaxHeadBytes> piece;
-  const ssize_t count = recv(connection->fd, piece.data(), piece.size(), 0);
+  const ssize_t count = recv(connection->fd.get(), piece.data(), piece.size(), 0);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return Close(connection);
   std::string& received = connection->received;
@@ -306,12 +306,12 @@ void HttpServer::BeginPost(Connection* connection, const HttpHead& head) {
   }
   if (!head.expects_continue || head.is_http_1_0) return;
   constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  (void)!send(connection->fd, kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
+  (void)!send(connection->fd.get(), kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
 }
 
 void HttpServer::ReadBody(Connection* connection) {
   std::array<char, kReadBytes> piece;
-  const ssize_t count = recv(connection->fd, piece.data(), piece.size(), 0);
+  const ssize_t count = recv(connection->fd.get(), piece.data(), piece.size(), 0);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return Close(connection);
   TakeBody(connection, {piece.data(), static_cast<size_t>(count)});
@@ -331,7 +331,7 @@ void HttpServer::TakeBody(Connection* connection, absl::string_view bytes) {
 void HttpServer::RunPost(Connection* connection, absl::Status body_status) {
   connection->body_status = std::move(body_status);
   HandOver(connection, post_threads_, [this](Connection* c) {
-    SocketExchange exchange(c->fd, c->framing, &stopping_);
+    SocketExchange exchange(c->fd.get(), c->framing, &stopping_);
     if (c->body_status.ok()) {
       c->post->Run(std::move(c->body), exchange);
     } else {
@@ -353,7 +353,7 @@ void HttpServer::HandOver(Connection* connection, WorkThreads& threads, Work wor
       finished_.push_back({connection, std::move(answer)});
     }
     const uint64_t one = 1;
-    (void)!write(wake_, &one, sizeof(one));
+    (void)!write(wake_.get(), &one, sizeof(one));
   });
 }
 
@@ -384,7 +384,7 @@ void HttpServer::StartWriting(Connection* connection, std::string answer) {
 
 void HttpServer::GoOnWriting(Connection* connection) {
   const absl::string_view left = absl::string_view(connection->answer).substr(connection->written);
-  const ssize_t count = send(connection->fd, left.data(), left.size(), MSG_NOSIGNAL);
+  const ssize_t count = send(connection->fd.get(), left.data(), left.size(), MSG_NOSIGNAL);
   if (count < 0) {
     if (errno != EAGAIN && errno != EINTR) Close(connection);
     return;
@@ -397,7 +397,7 @@ void HttpServer::Linger(Connection* connection) {
   connection->answer = std::string();
   connection->state = Connection::State::kLingering;
   connection->deadline = absl::Now() + kLingerTime;
-  shutdown(connection->fd, SHUT_WR);
+  shutdown(connection->fd.get(), SHUT_WR);
   Move(connection, &lingering_, EPOLLIN);
 }
 
@@ -406,10 +406,10 @@ void HttpServer::Move(Connection* connection, Connections* list, uint32_t events
   connection->list = list;
   epoll_event event = {.events = events, .data = {.ptr = connection}};
   if (events != 0) {
-    epoll_ctl(epoll_, connection->is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, connection->fd,
-              &event);
+    epoll_ctl(epoll_.get(), connection->is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
+              connection->fd.get(), &event);
   } else if (connection->is_watched) {
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, connection->fd, nullptr);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->fd.get(), nullptr);
   }
   connection->is_watched = events != 0;
 }
@@ -417,7 +417,7 @@ void HttpServer::Move(Connection* connection, Connections* list, uint32_t events
 void HttpServer::Close(Connection* connection) {
   Move(connection, &closed_, 0);
   connection->state = Connection::State::kClosed;
-  close(connection->fd);
+  connection->fd = FileDescriptor();
 }
 
 void HttpServer::Sweep(absl::Time now) {

@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/file_descriptor.h"
 #include "base/thread.h"
 #include "server/config/listen_address.h"
 #include "server/http/http_exchange.h"
@@ -104,8 +105,8 @@ class HttpServer {
     size_t get_threads;
   };
 
-  HttpServer(TcpAddress address, Handlers handlers, Limits limits, int listener, int epoll,
-             int wake);
+  HttpServer(TcpAddress address, Handlers handlers, Limits limits, FileDescriptor listener,
+             FileDescriptor epoll, FileDescriptor wake);
   // Takes the listener.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Listen(ListeningSocket listener,
                                                             Handlers handlers, Limits limits);
@@ -146,9 +147,9 @@ class HttpServer {
   const TcpAddress address_;
   const Handlers handlers_;
   const Limits limits_;
-  const int listener_;
-  const int epoll_;
-  const int wake_;
+  const FileDescriptor listener_;
+  const FileDescriptor epoll_;
+  const FileDescriptor wake_;
   std::atomic<bool> stopping_ = false;  // The loop accepts and reads no more.
   std::atomic<bool> ended_ = false;     // No thread works any more: the loop ends.
 

@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/file_descriptor.h"
 #include "server/log/log.h"
 
 namespace pagoda::server {
@@ -109,21 +110,22 @@ class Spare {
   // False if there is none now.
   bool Drop(Accept accept) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    if (fd_ < 0) return false;
-    close(fd_);
-    const int refused = accept(nullptr, nullptr);
-    if (refused >= 0) close(refused);
-    fd_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return refused >= 0;
+    if (!fd_.valid()) return false;
+    fd_ = FileDescriptor();
+    const bool refused = FileDescriptor(accept(nullptr, nullptr)).valid();
+    fd_ = Open();
+    return refused;
   }
   void Refill() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    if (fd_ < 0) fd_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (!fd_.valid()) fd_ = Open();
   }
 
  private:
+  static FileDescriptor Open() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
   absl::Mutex mutex_;
-  int fd_ ABSL_GUARDED_BY(mutex_) = -1;
+  FileDescriptor fd_ ABSL_GUARDED_BY(mutex_);
 };
 
 Spare& TheSpare() {

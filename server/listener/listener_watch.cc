@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -28,28 +27,25 @@ socklen_t AnyOwnAddress(sa_family_t family, sockaddr_storage* address) {
   return family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
-// An announced connection, which may be under way; -1 if it cannot be made.
-int ConnectAnnounced(const sockaddr_storage& address, socklen_t size, int type) {
-  const int client = socket(address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (client < 0) return -1;
+// An announced connection, which may be under way; none if it cannot be made.
+FileDescriptor ConnectAnnounced(const sockaddr_storage& address, socklen_t size, int type) {
+  FileDescriptor client(socket(address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!client.valid()) return client;
   sockaddr_storage own;
   const socklen_t own_size = AnyOwnAddress(address.ss_family, &own);
-  if (bind(client, reinterpret_cast<const sockaddr*>(&own), own_size) == 0) {
-    ExpectKnock(client);
-    if (connect(client, reinterpret_cast<const sockaddr*>(&address), size) == 0 ||
+  if (bind(client.get(), reinterpret_cast<const sockaddr*>(&own), own_size) == 0) {
+    ExpectKnock(client.get());
+    if (connect(client.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 ||
         errno == EINPROGRESS) {
       return client;
     }
-    ForgetKnock(client);
+    ForgetKnock(client.get());
   }
-  close(client);
-  return -1;
+  return {};
 }
 
-void EndKnock(int client) {
-  if (client < 0) return;
-  ForgetKnock(client);
-  close(client);
+void EndKnock(FileDescriptor client) {
+  if (client.valid()) ForgetKnock(client.get());
 }
 
 }  // namespace
@@ -57,7 +53,7 @@ void EndKnock(int client) {
 ListenerWatch::~ListenerWatch() {
   looks_.reset();
   absl::MutexLock lock(&mutex_);
-  for (const Listener& listener : listeners_) EndKnock(listener.knock);
+  for (Listener& listener : listeners_) EndKnock(std::move(listener.knock));
 }
 
 void ListenerWatch::Add(const TcpAddress& address) {
@@ -96,8 +92,8 @@ void ListenerWatch::Look() {
     const bool has_accepted = calls != listener.accept_calls;
     listener.accept_calls = calls;
     listener.silent_looks = has_accepted || !listener.was_knocked ? 0 : listener.silent_looks + 1;
-    if (has_accepted) EndKnock(std::exchange(listener.knock, -1));
-    if (listener.knock < 0) {
+    if (has_accepted) EndKnock(std::move(listener.knock));
+    if (!listener.knock.valid()) {
       listener.knock = ConnectAnnounced(listener.address, listener.size, listener.type);
     }
     listener.was_knocked = true;

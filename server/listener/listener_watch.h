@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/file_descriptor.h"
 #include "server/config/listen_address.h"
 #include "server/supervision/periodic_task.h"
 
@@ -54,7 +55,7 @@ class ListenerWatch {
     int type;
     std::vector<int> sockets;
     uint32_t accept_calls = 0;  // At the last look.
-    int knock = -1;             // The connection that waits; -1: none.
+    FileDescriptor knock;       // The connection that waits, if any.
     bool was_knocked = false;
     int64_t silent_looks = 0;
   };

@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_descriptor.h"
 #include "base/thread.h"
 #include "manager/words/ids.h"
-#include "pools/file_descriptor.h"
 #include "server/memory/peer_process.h"
 #include "server/memory/pool_export.h"
 

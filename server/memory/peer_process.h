@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace pagoda::server {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/file_descriptor.h"
 #include "manager/words/ids.h"
-#include "pools/file_descriptor.h"
 #include "server/memory/peer_process.h"
 
 namespace pagoda::server {

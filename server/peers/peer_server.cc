@@ -28,8 +28,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/error.h"
+#include "base/file_descriptor.h"
 #include "base/thread.h"
-#include "pools/file_descriptor.h"
 #include "server/peers/login_guard.h"
 #include "server/peers/peer_connection.h"
 #include "server/peers/peer_tls.h"
@@ -76,8 +76,8 @@ class PeerServer::Loop {
        FileDescriptor epoll, FileDescriptor wake)
       : options_(std::move(options)),
         command_options_{.key_prefix = options_.key_prefix, .version = options_.version},
-        address_(listener.address),
-        listener_(listener.fd),
+        address_(std::move(listener.address)),
+        listener_(std::move(listener.fd)),
         epoll_(std::move(epoll)),
         wake_(std::move(wake)),
         tokens_(std::move(tokens)),
@@ -476,10 +476,10 @@ absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(Options options) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the peers' descriptors: ", absl::ErrnoToStatus(errno, "").message()));
   }
-  const absl::StatusOr<ListeningSocket> listener = ListenOn(options.address, kBacklog);
+  absl::StatusOr<ListeningSocket> listener = ListenOn(options.address, kBacklog);
   if (!listener.ok()) return listener.status();
   auto loop = std::make_unique<Loop>(std::move(options), *std::move(tokens), std::move(tls),
-                                     *listener, std::move(epoll), std::move(wake));
+                                     *std::move(listener), std::move(epoll), std::move(wake));
   if (absl::Status status = loop->Start(); !status.ok()) return status;
   return absl::WrapUnique(new PeerServer(std::move(loop)));
 }

@@ -53,7 +53,7 @@ absl::StatusOr<RingHub::Opened> RingHub::Open(const BatchRun::Context& context, 
                                               uint32_t wanted_bytes) {
   Opened opened;
   opened.bytes = RingBytes(wanted_bytes);
-  ring::Descriptor own_wake;
+  FileDescriptor own_wake;
   std::unique_ptr<ring::Memory> memory = ring::Memory::Create(opened.bytes, &opened.memory);
   if (memory == nullptr) return CannotMake("the rings' memory");
   if (!ring::MakeWakeSockets(&own_wake, &opened.wake)) return CannotMake("a pair of sockets");

@@ -48,8 +48,8 @@ class RingHub {
 
   // What the client gets. `bytes`: of each ring.
   struct Opened {
-    ring::Descriptor memory;
-    ring::Descriptor wake;
+    FileDescriptor memory;
+    FileDescriptor wake;
     uint32_t bytes;
   };
   // Opens a pair for the session, and ends the one that it had. `context` is that of the session's

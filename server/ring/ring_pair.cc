@@ -57,7 +57,7 @@ void RingInbox::Close() {
 }
 
 RingPair::RingPair(const BatchRun::Context& context, const CacheDirectory* caches,
-                   SessionRef session, std::unique_ptr<ring::Memory> memory, ring::Descriptor wake,
+                   SessionRef session, std::unique_ptr<ring::Memory> memory, FileDescriptor wake,
                    RpcMetrics* metrics, StreamSlots::Slot slot)
     : context_(context),
       session_(session),

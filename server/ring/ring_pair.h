@@ -49,7 +49,7 @@ class RingInbox {
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  const ring::Descriptor event_;
+  const FileDescriptor event_;
   absl::Mutex mutex_;                                // No other lock is taken under it.
   std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);  // Empty once closed.
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -66,7 +66,7 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
   // `context` is that of the session's owner. `caches` and everything in `context` must outlive
   // this. `wake`: the daemon's end of the sockets.
   RingPair(const BatchRun::Context& context, const CacheDirectory* caches, SessionRef session,
-           std::unique_ptr<ring::Memory> memory, ring::Descriptor wake, RpcMetrics* metrics,
+           std::unique_ptr<ring::Memory> memory, FileDescriptor wake, RpcMetrics* metrics,
            StreamSlots::Slot slot);
 
   SessionRef session() const { return session_; }
@@ -127,7 +127,7 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
   const BatchRun::Context context_;
   const SessionRef session_;
   const std::unique_ptr<ring::Memory> memory_;
-  const ring::Descriptor wake_;
+  const FileDescriptor wake_;
   RpcMetrics* const metrics_;
   std::shared_ptr<RingInbox> inbox_;
 

@@ -20,7 +20,7 @@ constexpr ring::Clock::duration kLookAround = std::chrono::microseconds(10);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RingPoller>> RingPoller::Start() {
-  ring::Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
   auto inbox = std::make_shared<RingInbox>();
   epoll_event event = {.events = EPOLLIN, .data = {.ptr = nullptr}};
   if (!epoll.valid() || !inbox->valid() ||
@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<RingPoller>> RingPoller::Start() {
   return poller;
 }
 
-RingPoller::RingPoller(ring::Descriptor epoll, std::shared_ptr<RingInbox> inbox)
+RingPoller::RingPoller(FileDescriptor epoll, std::shared_ptr<RingInbox> inbox)
     : epoll_(std::move(epoll)), inbox_(std::move(inbox)) {}
 
 RingPoller::~RingPoller() {

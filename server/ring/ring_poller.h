@@ -37,7 +37,7 @@ class RingPoller {
   size_t size() const { return size_.load(std::memory_order_acquire); }
 
  private:
-  RingPoller(ring::Descriptor epoll, std::shared_ptr<RingInbox> inbox);
+  RingPoller(FileDescriptor epoll, std::shared_ptr<RingInbox> inbox);
   void Run();
   // Serves every awake pair that has a request.
   void ServeAwake();
@@ -55,7 +55,7 @@ class RingPoller {
   void Awaken(RingPair* pair);
   void Forget(RingPair* pair);
 
-  const ring::Descriptor epoll_;
+  const FileDescriptor epoll_;
   const std::shared_ptr<RingInbox> inbox_;
   std::atomic<size_t> size_ = 0;  // Pairs added and not forgotten.
   std::atomic<bool> stopping_ = false;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/shared_memory.h"
 
 namespace pagoda::server {

@@ -9,24 +9,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/file_descriptor.h"
 
 namespace pagoda::fuzz {
 
 class MemoryFile {
  public:
   explicit MemoryFile(const std::string& content) : fd_(memfd_create("pagoda-fuzz", MFD_CLOEXEC)) {
-    PAGODA_CHECK(fd_ >= 0, "a memory file can be made");
-    PAGODA_CHECK(write(fd_, content.data(), content.size()) == static_cast<ssize_t>(content.size()),
-                 "a memory file can be written");
+    PAGODA_CHECK(fd_.valid(), "a memory file can be made");
+    PAGODA_CHECK(
+        write(fd_.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()),
+        "a memory file can be written");
   }
-  ~MemoryFile() { close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
 
-  std::string path() const { return absl::StrCat("/proc/self/fd/", fd_); }
+  std::string path() const { return absl::StrCat("/proc/self/fd/", fd_.get()); }
 
  private:
-  const int fd_;
+  const FileDescriptor fd_;
 };
 
 }  // namespace pagoda::fuzz

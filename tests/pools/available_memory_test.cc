@@ -14,7 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/own_memory.h"
 #include "pools/shared_memory.h"
 

@@ -29,7 +29,8 @@ NotifySocket::NotifySocket(const std::string& name)
   if (IsAbstract(name)) address.sun_path[0] = '\0';
   const size_t size =
       offsetof(sockaddr_un, sun_path) + name.size() + (IsAbstract(name) ? 0 : sizeof('\0'));
-  EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), static_cast<socklen_t>(size)), 0);
+  EXPECT_EQ(bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), static_cast<socklen_t>(size)),
+            0);
   setenv("NOTIFY_SOCKET", name.c_str(), 1);
 }
 
@@ -37,7 +38,6 @@ NotifySocket::~NotifySocket() {
   for (const char* variable : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) {
     unsetenv(variable);
   }
-  close(fd_);
   if (!IsAbstract(name_)) unlink(name_.c_str());
 }
 
@@ -47,14 +47,14 @@ void NotifySocket::AskForWatchdog(const std::string& microseconds, const std::st
 }
 
 std::string NotifySocket::Receive() {
-  pollfd readable = {.fd = fd_, .events = POLLIN, .revents = 0};
+  pollfd readable = {.fd = fd_.get(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(poll(&readable, 1, kPatienceMs), 1) << "no message came";
   return TryReceive();
 }
 
 std::string NotifySocket::TryReceive() {
   std::array<char, 4096> buffer;
-  const ssize_t size = recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  const ssize_t size = recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   return size < 0 ? "" : std::string(buffer.data(), static_cast<size_t>(size));
 }
 

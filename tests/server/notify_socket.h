@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "base/file_descriptor.h"
+
 namespace pagoda::server {
 
 // Sets the variables of sd_notify(3) for this process while it exists. Use only one at a time.
@@ -22,7 +24,7 @@ class NotifySocket {
 
  private:
   const std::string name_;
-  int fd_ = -1;
+  const FileDescriptor fd_;
 };
 
 }  // namespace pagoda::server

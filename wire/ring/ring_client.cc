@@ -20,14 +20,14 @@ std::string ReasonIn(const Ending& ending) {
 
 }  // namespace
 
-std::unique_ptr<Client> Client::Open(Descriptor memory, Descriptor wake, uint32_t version,
+std::unique_ptr<Client> Client::Open(FileDescriptor memory, FileDescriptor wake, uint32_t version,
                                      uint32_t bytes, std::string* error) {
   std::unique_ptr<Memory> mapped = Memory::Map(memory, version, bytes, error);
   if (mapped == nullptr) return nullptr;
   return std::unique_ptr<Client>(new Client(std::move(mapped), std::move(wake)));
 }
 
-Client::Client(std::unique_ptr<Memory> memory, Descriptor wake)
+Client::Client(std::unique_ptr<Memory> memory, FileDescriptor wake)
     : memory_(std::move(memory)),
       wake_(std::move(wake)),
       requests_(&memory_->control().requests, memory_->requests(), memory_->bytes()),

@@ -24,7 +24,7 @@ class Client {
   // `memory` and `wake` are the descriptors of the answer on the map socket, in this order.
   // `version` and `bytes` are its RingPair. nullptr if this client cannot use the pair; `error`
   // then says why.
-  static std::unique_ptr<Client> Open(Descriptor memory, Descriptor wake, uint32_t version,
+  static std::unique_ptr<Client> Open(FileDescriptor memory, FileDescriptor wake, uint32_t version,
                                       uint32_t bytes, std::string* error);
 
   uint32_t max_request_bytes() const { return MaxMessageBytes(memory_->bytes()); }
@@ -52,7 +52,7 @@ class Client {
   const std::string& error() const { return error_; }
 
  private:
-  Client(std::unique_ptr<Memory> memory, Descriptor wake);
+  Client(std::unique_ptr<Memory> memory, FileDescriptor wake);
   // Whether there is something to look at: an answer, or the end.
   bool Ready() const;
   // Sleeps until Ready or `deadline`. False at the deadline.
@@ -61,7 +61,7 @@ class Client {
   Outcome End(std::string error);
 
   const std::unique_ptr<Memory> memory_;
-  const Descriptor wake_;
+  const FileDescriptor wake_;
   Writer requests_;
   Reader answers_;
   Spin spin_ = Spin::ForAnswers();

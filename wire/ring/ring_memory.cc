@@ -30,24 +30,10 @@ char* MapShared(int fd, size_t bytes) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = other.Release();
-  }
-  return *this;
-}
-
-int Descriptor::Release() { return std::exchange(fd_, -1); }
-
 Memory::Memory(char* base, uint32_t bytes) : base_(base), bytes_(bytes), owner_(getpid()) {}
 
-std::unique_ptr<Memory> Memory::Create(uint32_t bytes, Descriptor* fd) {
-  Descriptor file(memfd_create("pagoda-rings", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+std::unique_ptr<Memory> Memory::Create(uint32_t bytes, FileDescriptor* fd) {
+  FileDescriptor file(memfd_create("pagoda-rings", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const size_t total = MemoryBytes(bytes);
   if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(total)) != 0 ||
       fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
@@ -62,7 +48,7 @@ std::unique_ptr<Memory> Memory::Create(uint32_t bytes, Descriptor* fd) {
   return std::unique_ptr<Memory>(new Memory(base, bytes));
 }
 
-std::unique_ptr<Memory> Memory::Map(const Descriptor& fd, uint32_t version, uint32_t bytes,
+std::unique_ptr<Memory> Memory::Map(const FileDescriptor& fd, uint32_t version, uint32_t bytes,
                                     std::string* error) {
   if (version != kVersion) {
     *error = "the rings have version " + std::to_string(version) + ", this client knows " +

@@ -8,24 +8,10 @@
 #include <memory>
 #include <string>
 
+#include "base/file_descriptor.h"
 #include "wire/ring/ring_layout.h"
 
 namespace pagoda::ring {
-
-// Owns a descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : fd_(other.Release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  int get() const { return fd_; }  // -1: none.
-  bool valid() const { return fd_ >= 0; }
-  int Release();
-
- private:
-  int fd_;
-};
 
 // The mapped memory of one pair. A child process does not inherit the mapping (MADV_DONTFORK), and
 // must not use this object (see InOwner). Thread-compatible.
@@ -33,10 +19,10 @@ class Memory {
  public:
   // New memory, for the daemon: sealed and empty. `fd` gets a descriptor of it for the client.
   // REQUIRES: IsRingSize(bytes). nullptr with errno if the system refuses.
-  static std::unique_ptr<Memory> Create(uint32_t bytes, Descriptor* fd);
+  static std::unique_ptr<Memory> Create(uint32_t bytes, FileDescriptor* fd);
   // The memory that the daemon handed out, for a client. nullptr if it is not such memory; `error`
   // then says why.
-  static std::unique_ptr<Memory> Map(const Descriptor& fd, uint32_t version, uint32_t bytes,
+  static std::unique_ptr<Memory> Map(const FileDescriptor& fd, uint32_t version, uint32_t bytes,
                                      std::string* error);
   ~Memory();
   Memory(const Memory&) = delete;

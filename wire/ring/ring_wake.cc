@@ -21,11 +21,11 @@ constexpr Clock::duration kLeast = std::chrono::microseconds(2);
 
 }  // namespace
 
-bool MakeWakeSockets(Descriptor* first, Descriptor* second) {
+bool MakeWakeSockets(FileDescriptor* first, FileDescriptor* second) {
   std::array<int, 2> ends;
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return false;
-  *first = Descriptor(ends[0]);
-  *second = Descriptor(ends[1]);
+  *first = FileDescriptor(ends[0]);
+  *second = FileDescriptor(ends[1]);
   return true;
 }
 

@@ -16,7 +16,7 @@ namespace pagoda::ring {
 // flags, so one of them could make the other's write wait. Here a send never waits.
 
 // Two connected ends, without O_NONBLOCK. False with errno if the system refuses.
-bool MakeWakeSockets(Descriptor* first, Descriptor* second);
+bool MakeWakeSockets(FileDescriptor* first, FileDescriptor* second);
 // Wakes the other side. Never waits. Errors show when the other side's end is closed.
 void Wake(int socket);
 enum class Taken : uint8_t { kNothing, kWakes, kClosed };

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/file_descriptor.h"
 #include "clients/pagodactl/terminal/full_screen.h"
 #include "clients/pagodactl/terminal/interrupt.h"
 #include "clients/pagodactl/terminal/terminal.h"
@@ -43,21 +44,6 @@ struct TopOptions {
   bool once = false;
 
   absl::Duration interval() const { return absl::Seconds(interval_seconds); }
-};
-
-// Owns a file descriptor and closes it.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
 };
 
 // Delivers signals through a descriptor while the object exists. Create it before other threads:
@@ -87,7 +73,7 @@ class SignalQueue {
 
   sigset_t signals_;
   sigset_t previous_;
-  const Descriptor fd_;
+  const FileDescriptor fd_;
 };
 
 void AddAnswer(absl::StatusOr<TopSample> answer, TopState& state) {
@@ -111,8 +97,8 @@ class LiveTop {
 
   // Runs until a key, a signal, or the end of the terminal.
   absl::Status Run(TopPoller poller, absl::Duration interval) {
-    const Descriptor answered(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (answered.get() < 0 || signals_.fd() < 0) {
+    const FileDescriptor answered(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!answered.valid() || signals_.fd() < 0) {
       return absl::InternalError(
           absl::StrCat("cannot create a descriptor to wait with: ", std::strerror(errno)));
     }

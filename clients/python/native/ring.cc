@@ -195,8 +195,8 @@ PyObject* NewRing(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
   }
   return Guarded([&]() -> PyObject* {
     // dup tells a descriptor from a number, and the caller keeps its own.
-    ring::Descriptor memory(fcntl(memory_fd, F_DUPFD_CLOEXEC, 0));
-    ring::Descriptor wake(memory.valid() ? fcntl(wake_fd, F_DUPFD_CLOEXEC, 0) : -1);
+    FileDescriptor memory(fcntl(memory_fd, F_DUPFD_CLOEXEC, 0));
+    FileDescriptor wake(memory.valid() ? fcntl(wake_fd, F_DUPFD_CLOEXEC, 0) : -1);
     if (!wake.valid()) return PyErr_SetFromErrno(PyExc_OSError);
     std::string error;
     auto opened = ring::Client::Open(std::move(memory), std::move(wake), version, bytes, &error);

@@ -213,6 +213,8 @@ def test_a_wheel_from_the_repository_or_from_a_source_distribution_has_the_exten
     there = tmp_path / "there"
     for folder in ("clients/python", "proto", "wire/ring"):
         shutil.copytree(ROOT / folder, there / folder, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".mypy_cache"))
+    (there / "base").mkdir()
+    shutil.copyfile(ROOT / "base/file_descriptor.h", there / "base/file_descriptor.h")
 
     def build(call, source, **environment):
         output = subprocess.run([sys.executable, "-c", BUILD, call, str(tmp_path)], cwd=source, check=True, capture_output=True, text=True,

@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/file_descriptor.h"
 #include "grpcpp/grpcpp.h"
 #include "server/config/listen_address.h"
 #include "server/daemon.h"
@@ -111,21 +112,17 @@ TEST(PrefillDecodeTest, WithoutItsSourceTheDecoderComputesThePrompt) {
 class SilentSource {
  public:
   SilentSource() : listener_(*ListenOn({.host = "127.0.0.1", .port = 0}, 8)) {
-    fcntl(listener_.fd, F_SETFL, 0);  // accept() waits.
-  }
-  ~SilentSource() {
-    if (connection_ >= 0) close(connection_);
-    close(listener_.fd);
+    fcntl(listener_.fd.get(), F_SETFL, 0);  // accept() waits.
   }
   std::string address() const { return listener_.address.ToString(); }
   void WaitForConnection() {
-    connection_ = accept(listener_.fd, nullptr, nullptr);
-    EXPECT_GE(connection_, 0);
+    connection_ = FileDescriptor(accept(listener_.fd.get(), nullptr, nullptr));
+    EXPECT_TRUE(connection_.valid());
   }
 
  private:
   const ListeningSocket listener_;
-  int connection_ = -1;
+  FileDescriptor connection_;
 };
 
 // How long a daemon takes to end while it fetches a prompt.

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/file_descriptor.h"
 #include "tests/manager/disk/disk_carrier_fixture.h"
 
 namespace pagoda {
@@ -30,24 +31,23 @@ class FullFile {
  public:
   explicit FullFile(const std::string& directory)
       : fd_(open(DiskFiles::PathOf(directory, DiskCache::Layout(), 1).c_str(), O_RDWR)) {
-    EXPECT_GE(fd_, 0);
+    EXPECT_TRUE(fd_.valid());
   }
-  ~FullFile() { close(fd_); }
 
   static constexpr uint64_t kPayload = 11 * 1024;
   static constexpr size_t kPages = 4;  // The pages of a slot, with its header.
   Bytes Read(uint32_t slot) const {
     Bytes bytes(kPages * slab::kPageBytes);
-    EXPECT_EQ(pread(fd_, bytes.data(), bytes.size(), At(slot)), ssize_t(bytes.size()));
+    EXPECT_EQ(pread(fd_.get(), bytes.data(), bytes.size(), At(slot)), ssize_t(bytes.size()));
     return bytes;
   }
   void Write(uint32_t slot, const Bytes& bytes) const {
-    EXPECT_EQ(pwrite(fd_, bytes.data(), bytes.size(), At(slot)), ssize_t(bytes.size()));
+    EXPECT_EQ(pwrite(fd_.get(), bytes.data(), bytes.size(), At(slot)), ssize_t(bytes.size()));
   }
 
  private:
   static off_t At(uint32_t slot) { return static_cast<off_t>(slab::SlotOffset(slot, kPayload)); }
-  const int fd_;
+  const FileDescriptor fd_;
 };
 
 Bytes Mix(const Bytes& first, const Bytes& second, size_t pages_of_first) {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "tests/pools/file/slab_test_file.h"
 
 namespace pagoda {

@@ -49,17 +49,14 @@ std::unique_ptr<SlabFile> MustOpen(SlabFile::Options options) {
 class Hand {
  public:
   explicit Hand(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {}
-  ~Hand() {
-    fsync(fd_);
-    close(fd_);
-  }
+  ~Hand() { fsync(fd_.get()); }
   Bytes Get(uint64_t offset, size_t size) {
     Bytes bytes(size);
-    EXPECT_EQ(pread(fd_, bytes.data(), size, static_cast<off_t>(offset)), ssize_t(size));
+    EXPECT_EQ(pread(fd_.get(), bytes.data(), size, static_cast<off_t>(offset)), ssize_t(size));
     return bytes;
   }
   void Put(uint64_t offset, absl::Span<const std::byte> bytes) {
-    EXPECT_EQ(pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset)),
+    EXPECT_EQ(pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset)),
               ssize_t(bytes.size()));
   }
   Bytes Slot(uint32_t slot) {
@@ -73,7 +70,7 @@ class Hand {
   }
 
  private:
-  int fd_;
+  FileDescriptor fd_;
 };
 
 struct Way {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/store/resp.h"
 
 namespace pagoda {

@@ -12,7 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/store/cluster_map.h"
 
 namespace pagoda {

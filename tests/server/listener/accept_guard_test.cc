@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "server/config/listen_address.h"
 #include "server/listener/header_guard.h"
 
@@ -24,10 +24,10 @@ namespace {
 class AcceptGuardTest : public ::testing::Test {
  protected:
   AcceptGuardTest() {
-    const absl::StatusOr<ListeningSocket> listening = ListenOn({"127.0.0.1", 0}, 1024);
+    absl::StatusOr<ListeningSocket> listening = ListenOn({"127.0.0.1", 0}, 1024);
     EXPECT_TRUE(listening.ok()) << listening.status();
     if (!listening.ok()) return;
-    listener_ = FileDescriptor(listening->fd);
+    listener_ = std::move(listening->fd);
     address_ = listening->address;
   }
 

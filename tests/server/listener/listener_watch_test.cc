@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "server/config/listen_address.h"
 
 namespace pagoda::server {
@@ -34,9 +34,9 @@ class ListenerWatchTest : public ::testing::TestWithParam<std::string> {
       name_ = path_;
       return;
     }
-    const absl::StatusOr<ListeningSocket> listening = ListenOn({GetParam(), 0}, 8);
+    absl::StatusOr<ListeningSocket> listening = ListenOn({GetParam(), 0}, 8);
     ASSERT_TRUE(listening.ok()) << listening.status();
-    listener_ = FileDescriptor(listening->fd);
+    listener_ = std::move(listening->fd);
     watch_.Add(listening->address);
     name_ = listening->address.ToString();
   }

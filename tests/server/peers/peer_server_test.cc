@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/store/resp.h"
 #include "tests/pools/store/resp_client.h"
 #include "tests/server/peers/served_peer.h"

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/file_descriptor.h"
 #include "manager/exchange/block_exchange.h"
 #include "manager/exchange/stored_prefix.h"
-#include "pools/file_descriptor.h"
 #include "pools/store/redis_store.h"
 #include "pools/store/stored_value.h"
 #include "server/peers/peer_server.h"

@@ -219,10 +219,9 @@ TEST_F(RingDaemonTest, AnAnswerLongerThanTheRingComesOverGrpc) {
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->response.rings().bytes(), ring::kMinBytes);
   std::string error;
-  const auto rings = ring::Client::Open(ring::Descriptor(answer->descriptors[0].Release()),
-                                        ring::Descriptor(answer->descriptors[1].Release()),
-                                        answer->response.rings().version(),
-                                        answer->response.rings().bytes(), &error);
+  const auto rings = ring::Client::Open(
+      std::move(answer->descriptors[0]), std::move(answer->descriptors[1]),
+      answer->response.rings().version(), answer->response.rings().bytes(), &error);
   ASSERT_NE(rings, nullptr) << error;
 
   v1::Operation capacity;
@@ -243,7 +242,8 @@ TEST_F(RingDaemonTest, AnAnswerLongerThanTheRingComesOverGrpc) {
   v1::ExecuteResponse repeated;
   ASSERT_TRUE(cache().Execute(context.get(), again, &repeated).ok());
   EXPECT_EQ(repeated.result().results_size(), 300);
-  EXPECT_EQ(repeated.result().results(0).allocate_blocks().blocks().size(), 5 * sizeof(BlockHandle));
+  EXPECT_EQ(repeated.result().results(0).allocate_blocks().blocks().size(),
+            5 * sizeof(BlockHandle));
   EXPECT_EQ(Primary().active_blocks(), 5u) << "the batch ran once";
   // The pair goes on.
   ASSERT_EQ(rings->Send(Request(2, {}).SerializeAsString()), ring::Client::Outcome::kOk);
@@ -315,7 +315,7 @@ TEST_F(RingDaemonTest, AClientThatScribblesOverItsRingsEndsItsOwnPairOnly) {
           ask.mutable_rings();
           auto answer = CallMapSocket(opened.map_socket(), ask, kLong);
           if (!answer.ok()) _exit(1);
-          const ring::Descriptor memory_fd(answer->descriptors[0].Release());
+          const FileDescriptor& memory_fd = answer->descriptors[0];
           const int wake = answer->descriptors[1].get();
           std::string error;
           const auto memory = ring::Memory::Map(memory_fd, ring::kVersion,
@@ -350,7 +350,7 @@ TEST_F(RingDaemonTest, AClientThatNeverReadsItsAnswersEndsItsPair) {
   ask.mutable_rings()->set_bytes(ring::kMinBytes);
   auto answer = CallMapSocket(opened.map_socket(), ask, kLong);
   ASSERT_TRUE(answer.ok()) << answer.status();
-  const ring::Descriptor memory_fd(answer->descriptors[0].Release());
+  const FileDescriptor& memory_fd = answer->descriptors[0];
   std::string error;
   const auto memory =
       ring::Memory::Map(memory_fd, ring::kVersion, answer->response.rings().bytes(), &error);
@@ -399,7 +399,7 @@ TEST_F(RingDaemonTest, AClientWithoutRingsAsksForThemAgain) {
   const std::string away = absl::StrCat(socket, ".away");
   std::filesystem::rename(socket, away);
   // A socket that nobody answers.
-  const ring::Descriptor silent(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const FileDescriptor silent(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   ASSERT_LT(socket.size(), sizeof(address.sun_path));
@@ -443,7 +443,7 @@ class OtherVersion {
     EXPECT_EQ(listen(socket_.get(), 8), 0);
     thread_ = std::thread([this, real = std::move(real), version] {
       while (true) {
-        const ring::Descriptor client(accept(socket_.get(), nullptr, nullptr));
+        const FileDescriptor client(accept(socket_.get(), nullptr, nullptr));
         if (!client.valid()) return;
         Serve(client.get(), real, version);
       }
@@ -485,7 +485,7 @@ class OtherVersion {
     EXPECT_GT(sendmsg(client, &message, MSG_NOSIGNAL), 0) << std::strerror(errno);
   }
 
-  const ring::Descriptor socket_;
+  const FileDescriptor socket_;
   std::atomic<int> asked_ = 0;
   std::thread thread_;
 };

@@ -403,7 +403,7 @@ TEST_F(RingHubTest, ManyPairsShareAPoller) {
 TEST_F(RingHubTest, AnInboxThatIsClosedKeepsNoPair) {
   const auto inbox = std::make_shared<RingInbox>();
   const auto make = [&] {
-    ring::Descriptor memory_fd, own, others;
+    FileDescriptor memory_fd, own, others;
     auto memory = ring::Memory::Create(ring::kDefaultBytes, &memory_fd);
     EXPECT_TRUE(ring::MakeWakeSockets(&own, &others));
     auto pair = std::make_shared<RingPair>(ContextOf(), &caches_, session_, std::move(memory),

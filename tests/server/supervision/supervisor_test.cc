@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "pools/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "pools/own_memory.h"
 #include "tests/server/notify_socket.h"
 

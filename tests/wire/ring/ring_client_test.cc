@@ -44,12 +44,12 @@ struct Daemon {
   void End(const std::string& reason) {
     std::memcpy(control().ending.reason.data(), reason.data(), reason.size());
     control().ending.state.store(static_cast<uint32_t>(1 + reason.size()));
-    wake = Descriptor();
+    wake = FileDescriptor();
   }
 
-  Descriptor wake;
-  Descriptor client_wake;
-  Descriptor client_memory;
+  FileDescriptor wake;
+  FileDescriptor client_wake;
+  FileDescriptor client_memory;
   std::unique_ptr<Memory> memory = Memory::Create(kBytes, &client_memory);
   Reader requests{&control().requests, memory->requests(), kBytes};
   Writer answers{&control().answers, memory->answers(), kBytes};
@@ -157,7 +157,7 @@ TEST_F(RingClientTest, ADaemonThatIsGoneEndsThePairAtOnce) {
   ASSERT_EQ(client->Send("request"), Outcome::kOk);
   std::thread daemon([this] {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    daemon_.wake = Descriptor();
+    daemon_.wake = FileDescriptor();
   });
   EXPECT_EQ(client->Receive(Long(), &answer_), Outcome::kEnded);
   EXPECT_EQ(client->reason(), "");
@@ -193,17 +193,17 @@ TEST_F(RingClientTest, AFullRingOfRequestsEndsThePair) {
 TEST_F(RingClientTest, TakesOnlyMemoryThatItKnows) {
   EXPECT_EQ(Open(kVersion + 1), nullptr);
   EXPECT_NE(error_.find("version"), std::string::npos) << error_;
-  EXPECT_EQ(Client::Open(Descriptor(dup(daemon_.client_memory.get())), Descriptor(), kVersion,
-                         kBytes + 1, &error_),
+  EXPECT_EQ(Client::Open(FileDescriptor(dup(daemon_.client_memory.get())), FileDescriptor(),
+                         kVersion, kBytes + 1, &error_),
             nullptr);
-  EXPECT_EQ(Client::Open(Descriptor(dup(daemon_.client_memory.get())), Descriptor(), kVersion,
-                         2 * kBytes, &error_),
+  EXPECT_EQ(Client::Open(FileDescriptor(dup(daemon_.client_memory.get())), FileDescriptor(),
+                         kVersion, 2 * kBytes, &error_),
             nullptr);
   EXPECT_NE(error_.find("size"), std::string::npos) << error_;
 }
 
 TEST(RingMemory, NobodyCanCutItOff) {
-  Descriptor fd;
+  FileDescriptor fd;
   const auto memory = Memory::Create(kBytes, &fd);
   ASSERT_NE(memory, nullptr);
   EXPECT_NE(ftruncate(fd.get(), 0), 0);
@@ -213,7 +213,7 @@ TEST(RingMemory, NobodyCanCutItOff) {
 
 TEST(RingMemory, WithoutSealsAClientRefusesIt) {
   std::string error;
-  Descriptor fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  FileDescriptor fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(fd.get(), static_cast<off_t>(MemoryBytes(kBytes))), 0);
   EXPECT_EQ(Memory::Map(fd, kVersion, kBytes, &error), nullptr);
   EXPECT_NE(error.find("sealed"), std::string::npos) << error;
@@ -224,7 +224,7 @@ TEST(RingMemory, WithoutSealsAClientRefusesIt) {
 // The child maps for itself, answers a few requests, and is then killed in the middle.
 TEST_F(RingClientTest, WorksBetweenTwoProcessesUntilOneDies) {
   const std::unique_ptr<Client> client =
-      Client::Open(Descriptor(dup(daemon_.client_memory.get())), std::move(daemon_.client_wake),
+      Client::Open(FileDescriptor(dup(daemon_.client_memory.get())), std::move(daemon_.client_wake),
                    kVersion, kBytes, &error_);
   const pid_t child = fork();
   if (child == 0) {
@@ -244,7 +244,7 @@ TEST_F(RingClientTest, WorksBetweenTwoProcessesUntilOneDies) {
     while (!requests.HasMessage()) std::this_thread::yield();
     abort();
   }
-  daemon_.wake = Descriptor();  // The child alone has this end now.
+  daemon_.wake = FileDescriptor();  // The child alone has this end now.
   for (int i = 0; i < 1000; ++i) {
     const std::string request = std::to_string(i);
     ASSERT_EQ(client->Send(request), Outcome::kOk);

@@ -39,7 +39,7 @@ class RingTest : public testing::Test {
     return reader_.Read(&kind, &message_);
   }
 
-  Descriptor fd_;
+  FileDescriptor fd_;
   const std::unique_ptr<Memory> memory_ = Memory::Create(kBytes, &fd_);
   Writer writer_{&positions(), data(), kBytes};
   Reader reader_{&positions(), data(), kBytes};
@@ -104,8 +104,8 @@ TEST_F(RingTest, TheLongestMessageFillsTheRing) {
 
 TEST_F(RingTest, TwoThreadsWithSleepsLoseNothing) {
   constexpr int kMessages = 200'000;
-  Descriptor writers_end;
-  Descriptor readers_end;
+  FileDescriptor writers_end;
+  FileDescriptor readers_end;
   ASSERT_TRUE(MakeWakeSockets(&writers_end, &readers_end));
   // Blocks, so that a lost wake-up hangs the test.
   std::thread reader([&] {
@@ -226,7 +226,7 @@ void ChangeLength(int /*signal*/) {
 TEST(RingReader, ALengthThatChangesMeanwhileIsLookedAtOnce) {
   page_bytes = static_cast<size_t>(getpagesize());
   const auto bytes = static_cast<uint32_t>(2 * page_bytes);
-  Descriptor fd;
+  FileDescriptor fd;
   const std::unique_ptr<Memory> memory = Memory::Create(bytes, &fd);
   Positions& positions = memory->control().requests;
   Writer writer(&positions, memory->requests(), bytes);
@@ -257,15 +257,15 @@ TEST(RingReader, ALengthThatChangesMeanwhileIsLookedAtOnce) {
 }
 
 TEST(RingWake, NeverWaitsAndSeesTheEnd) {
-  Descriptor first;
-  Descriptor second;
+  FileDescriptor first;
+  FileDescriptor second;
   ASSERT_TRUE(MakeWakeSockets(&first, &second));
   EXPECT_EQ(TakeWakes(second.get()), Taken::kNothing);
   for (int i = 0; i < 10'000; ++i) Wake(first.get());  // More than the socket can hold.
   EXPECT_EQ(TakeWakes(second.get()), Taken::kWakes);
   while (TakeWakes(second.get()) == Taken::kWakes) {
   }
-  first = Descriptor();
+  first = FileDescriptor();
   EXPECT_EQ(TakeWakes(second.get()), Taken::kClosed);
   Wake(second.get());  // Without SIGPIPE.
 }

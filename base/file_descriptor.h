@@ -1,17 +1,14 @@
-#ifndef PAGODA_POOLS_FILE_DESCRIPTOR_H_
-#define PAGODA_POOLS_FILE_DESCRIPTOR_H_
+#ifndef PAGODA_BASE_FILE_DESCRIPTOR_H_
+#define PAGODA_BASE_FILE_DESCRIPTOR_H_
 
-#include <sys/types.h>
 #include <unistd.h>
 
 #include <utility>
 
 namespace pagoda {
 
-// The mode of files and shared memory with KV bytes: other users have no access.
-inline constexpr mode_t kOwnerOnly = 0600;
-
 // Owns an open file descriptor, and closes it. Movable; a moved-from or default object owns none.
+// Thread-compatible. Needs only the system: the Python extension is compiled without Abseil.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -41,4 +38,4 @@ class FileDescriptor {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_POOLS_FILE_DESCRIPTOR_H_
+#endif  // PAGODA_BASE_FILE_DESCRIPTOR_H_
