@@ -30,4 +30,11 @@ std::string_view MediumName(Medium medium) {
   return "unknown";
 }
 
+std::optional<Medium> MediumFromName(std::string_view name) {
+  for (const Medium medium : kAllMedia) {
+    if (name == MediumName(medium)) return medium;
+  }
+  return std::nullopt;
+}
+
 }  // namespace pagoda

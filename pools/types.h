@@ -2,10 +2,12 @@
 #ifndef PAGODA_POOLS_TYPES_H_
 #define PAGODA_POOLS_TYPES_H_
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -47,8 +49,11 @@ std::string DefaultTierName(Tier tier);
 
 // The kind of memory that holds a tier's bytes.
 enum class Medium : uint8_t { kGpu, kHost, kDisk };
+inline constexpr std::array kAllMedia = {Medium::kGpu, Medium::kHost, Medium::kDisk};
 // "gpu", "host" or "disk".
 std::string_view MediumName(Medium medium);
+// The medium that has that name; nothing if none has.
+std::optional<Medium> MediumFromName(std::string_view name);
 
 // A slot of a window in one tier.
 struct SlotRef {

@@ -65,7 +65,7 @@ absl::Status AdminService::ListCaches(const Identity& caller, const v1::ListCach
     if (row->has_engine()) *row->mutable_engine_addresses() = parts_.engine->Addresses();
   }
   const MemoryBudget& budget = parts_.opener->budget();
-  for (const Medium medium : kMedia) {
+  for (const Medium medium : kAllMedia) {
     if (budget.total(medium) == 0) continue;
     v1::BudgetRow* const row = response->add_budgets();
     row->set_medium(MediumToProto(medium));

@@ -66,18 +66,6 @@ CacheSpec SpecOf(const OpenCacheCall& call) {
           .layers = call.layers};
 }
 
-TierMedium ConfigMedium(Medium medium) {
-  switch (medium) {
-    case Medium::kGpu:
-      return TierMedium::kGpu;
-    case Medium::kDisk:
-      return TierMedium::kDisk;
-    case Medium::kHost:
-      break;
-  }
-  return TierMedium::kHost;
-}
-
 // How an open cache and a requested one differ; "" if they are the same.
 std::string Difference(const OpenCacheCall& there, const OpenCacheCall& asked) {
   const CacheIdentity& a = there.identity;
@@ -369,7 +357,7 @@ ServedCache::Plan CacheOpener::PlanOf(const BroughtCache& brought, TenantId tena
   for (const TierWish& wish : call.tiers) {
     Config::Cache::TierConfig& tier = cache.tiers.emplace_back();
     tier.name = std::string(MediumName(wish.medium));
-    tier.medium = ConfigMedium(wish.medium);
+    tier.medium = wish.medium;
     tier.size = ByteBudget{wish.bytes};
     tier.min_priority = 0;
     if (wish.medium != Medium::kDisk) continue;
@@ -406,7 +394,7 @@ absl::StatusOr<CachePtr> CacheOpener::Make(BroughtCache brought, TenantId tenant
     rest[tier.medium] -= used;
   }
   budget_.GiveBack(tenant, rest);
-  for (const Medium medium : kMedia) share[medium] -= rest[medium];
+  for (const Medium medium : kAllMedia) share[medium] -= rest[medium];
   const uint32_t number = brought.number;
   next_number_ = std::max(next_number_, number + 1);
   std::shared_ptr<ServedCache> cache = *std::move(made);

@@ -52,7 +52,7 @@ uint64_t MemoryBudget::FreeForLocked(TenantId tenant, Medium medium) const {
 
 absl::Status MemoryBudget::Take(TenantId tenant, const MemoryBytes& wanted) {
   absl::MutexLock lock(&mutex_);
-  for (const Medium medium : kMedia) {
+  for (const Medium medium : kAllMedia) {
     const uint64_t free = FreeForLocked(tenant, medium);
     if (wanted[medium] <= free) continue;
     if (total_[medium] == 0) {
@@ -67,7 +67,7 @@ absl::Status MemoryBudget::Take(TenantId tenant, const MemoryBytes& wanted) {
                      " memory; ", BytesToText(free), is_own_limit ? " of the tenant's limit" : "",
                      " are free of ", BytesToText(total_[medium])));
   }
-  for (const Medium medium : kMedia) {
+  for (const Medium medium : kAllMedia) {
     taken_[medium] += wanted[medium];
     taken_by_[tenant][medium] += wanted[medium];
   }
@@ -77,7 +77,7 @@ absl::Status MemoryBudget::Take(TenantId tenant, const MemoryBytes& wanted) {
 void MemoryBudget::GiveBack(TenantId tenant, const MemoryBytes& bytes) {
   absl::MutexLock lock(&mutex_);
   MemoryBytes& has = taken_by_[tenant];
-  for (const Medium medium : kMedia) {
+  for (const Medium medium : kAllMedia) {
     PAGODA_CHECK(has[medium] >= bytes[medium], "a tenant gives back at most what it has taken");
     has[medium] -= bytes[medium];
     taken_[medium] -= bytes[medium];

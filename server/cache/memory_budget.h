@@ -16,11 +16,9 @@
 
 namespace pagoda::server {
 
-inline constexpr std::array kMedia = {Medium::kGpu, Medium::kHost, Medium::kDisk};
-
 // Bytes of each medium.
 struct MemoryBytes {
-  std::array<uint64_t, kMedia.size()> bytes = {};
+  std::array<uint64_t, kAllMedia.size()> bytes = {};
 
   uint64_t& operator[](Medium medium) { return bytes[static_cast<size_t>(medium)]; }
   uint64_t operator[](Medium medium) const { return bytes[static_cast<size_t>(medium)]; }

@@ -105,17 +105,19 @@ std::vector<ConfigKey> DiskKeys(Config::Cache::TierConfig* tier) {
   };
 }
 
+std::vector<std::pair<std::string, std::optional<Medium>>> MediumChoices() {
+  std::vector<std::pair<std::string, std::optional<Medium>>> choices = {{"auto", std::nullopt}};
+  for (const Medium medium : kAllMedia) choices.emplace_back(MediumName(medium), medium);
+  return choices;
+}
+
 std::vector<ConfigKey> TierKeys(Config::Cache::TierConfig* tier) {
   std::vector<ConfigKey> keys = {
       TextKey("name", &tier->name,
               [](const std::string& name) {
                 return name.empty() ? absl::OkStatus() : CheckTierName(name);
               }),
-      ChoiceKey<TierMedium>("medium", &tier->medium,
-                            {{"auto", TierMedium::kAuto},
-                             {"gpu", TierMedium::kGpu},
-                             {"host", TierMedium::kHost},
-                             {"disk", TierMedium::kDisk}}),
+      ChoiceKey<std::optional<Medium>>("medium", &tier->medium, MediumChoices()),
       TierSizeKey("size", &tier->size, 0),
       NumberKey("min_priority", &tier->min_priority, 0, pagoda::kMaxPriority),
       NumberKey("watermark_permille", &tier->watermark_permille, 0, 1000),
@@ -409,7 +411,7 @@ absl::Status CheckDiskKeysAreOfDisks(const YAML::Node& cache) {
   for (size_t i = 0; i < (one ? 1 : tiers.size()); ++i) {
     const YAML::Node tier = one ? tiers : tiers[i];
     const YAML::Node medium = tier["medium"];
-    if (medium.IsDefined() && medium.Scalar() == "disk") continue;
+    if (medium.IsDefined() && MediumFromName(medium.Scalar()) == Medium::kDisk) continue;
     for (const ConfigKey& key : of_disks) {
       if (const YAML::Node value = tier[key.name]; value.IsDefined()) {
         return ConfigError(value, absl::StrCat(key.name, " is only for tiers with medium: disk"));
@@ -451,10 +453,9 @@ absl::Status CheckShapesOfLayers(const YAML::Node& cache) {
 // Sets primary_memory from the first tier's medium.
 absl::Status AdoptFirstMedium(Config::Cache* cache) {
   if (cache->tiers.empty()) return absl::OkStatus();
-  const TierMedium medium = cache->tiers.front().medium;
-  if (medium != TierMedium::kGpu && medium != TierMedium::kHost) return absl::OkStatus();
-  const PrimaryMemory wanted =
-      medium == TierMedium::kGpu ? PrimaryMemory::kCuda : PrimaryMemory::kHost;
+  const std::optional<Medium> medium = cache->tiers.front().medium;
+  if (medium != Medium::kGpu && medium != Medium::kHost) return absl::OkStatus();
+  const PrimaryMemory wanted = medium == Medium::kGpu ? PrimaryMemory::kCuda : PrimaryMemory::kHost;
   if (cache->primary_memory != PrimaryMemory::kAuto && cache->primary_memory != wanted) {
     return InvalidArgument(
         " the first tier's medium and cache.primary_memory contradict each other; set one of them "

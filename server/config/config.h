@@ -3,6 +3,7 @@
 #define PAGODA_SERVER_CONFIG_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "pools/layout.h"
 #include "pools/pool.h"
 #include "pools/sizing.h"
+#include "pools/types.h"
 #include "server/config/zmq_endpoint.h"
 #include "server/log/log.h"
 
@@ -39,10 +41,6 @@ enum class ClientCertificates : uint8_t { kNone, kOptional, kRequired };
 // the host's; always a device's.
 enum class PrimaryMemory : uint8_t { kAuto, kHost, kCuda };
 
-// The medium of a tier in a list. With kAuto, PrimaryMemory decides for the first tier, and other
-// tiers lie in the host's memory.
-enum class TierMedium : uint8_t { kAuto, kGpu, kHost, kDisk };
-
 // The names, units and meanings are those of deploy/pagodad.yaml. The default needs no file, no
 // model and no GPU.
 struct Config {
@@ -53,7 +51,9 @@ struct Config {
     // One tier of the list `tiers`.
     struct TierConfig {
       std::string name;  // Empty: DefaultTierName().
-      TierMedium medium = TierMedium::kAuto;
+      // None is "auto": PrimaryMemory decides for the first tier, and other tiers lie in the host's
+      // memory.
+      std::optional<Medium> medium;
       TierBudget size = BlockBudget{{0}};
       uint32_t min_priority = kDefaultPriority.value();
       uint32_t watermark_permille = 0;
@@ -64,7 +64,7 @@ struct Config {
       EngineKind io = EngineKind::kAuto;
       bool direct = true;  // O_DIRECT, if the file system supports it.
 
-      bool on_disk() const { return medium == TierMedium::kDisk; }
+      bool on_disk() const { return medium == Medium::kDisk; }
     };
     std::vector<TierConfig> tiers;  // Nearest first. Empty: the short forms below apply.
     // The short forms for two tiers: `primary`, `secondary`, and the tiers' keys in `offload`.

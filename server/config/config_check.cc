@@ -239,7 +239,7 @@ absl::Status CheckTierList(const Config::Cache& cache) {
       return InvalidArgument(absl::StrCat("cache.tiers has two tiers '", tier.name, "'"));
     }
     const bool is_first = names.size() == 1;
-    if (is_first ? tier.on_disk() : tier.medium == TierMedium::kGpu) {
+    if (is_first ? tier.on_disk() : tier.medium == Medium::kGpu) {
       return InvalidArgument(absl::StrCat("cache.tiers: tier '", tier.name, "' is ",
                                           is_first
                                               ? "the first, where engines compute, and is on disk"

@@ -140,7 +140,7 @@ Families CollectBudget(const MemoryBudget& budget) {
   auto total = GaugeFamily("pagoda_cache_memory_bytes",
                            "Bytes that the configuration reserves for caches that clients open.");
   auto free = GaugeFamily("pagoda_cache_memory_free_bytes", "Bytes of it that no cache has taken.");
-  for (const Medium medium : kMedia) {
+  for (const Medium medium : kAllMedia) {
     if (budget.total(medium) == 0) continue;
     const MetricLabels labels = {{"medium", std::string(MediumName(medium))}};
     AddSample(total, labels, AsDouble(budget.total(medium)));

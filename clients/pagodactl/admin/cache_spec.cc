@@ -14,13 +14,14 @@
 #include "absl/strings/strip.h"
 #include "base/error.h"
 #include "clients/pagodactl/terminal/format.h"
+#include "pools/types.h"
+#include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {
 
 constexpr char kDefaultDType[] = "bfloat16";
 constexpr char kDTypePrefix[] = "DTYPE_";
-constexpr char kMediumPrefix[] = "MEDIUM_";
 
 // The dtype's name in lower case: "bfloat16".
 std::string DTypeText(v1::DType dtype) {
@@ -156,9 +157,8 @@ absl::StatusOr<v1::TierSize> ParseTierSize(const std::string& text, v1::Medium m
 }
 
 std::string MediumText(v1::Medium medium) {
-  absl::string_view name = v1::Medium_Name(medium);
-  if (!absl::ConsumePrefix(&name, kMediumPrefix)) return absl::StrCat("medium ", int{medium});
-  return absl::AsciiStrToLower(name);
+  const std::optional<Medium> known = MediumFromProto(medium);
+  return known.has_value() ? std::string(MediumName(*known)) : absl::StrCat("medium ", int{medium});
 }
 
 }  // namespace pagoda

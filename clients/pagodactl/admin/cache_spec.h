@@ -24,7 +24,7 @@ std::string LayerGroupText(const v1::LayerGroup& group);
 // ("50%", "12.5%") in tenths of a percent. Errors: INVALID_ARGUMENT, with the text.
 absl::StatusOr<v1::TierSize> ParseTierSize(const std::string& text, v1::Medium medium);
 
-// The medium's name in lower case: "host".
+// "host", as MediumName; "medium 9" for one that this program does not know.
 std::string MediumText(v1::Medium medium);
 
 }  // namespace pagoda

@@ -18,13 +18,6 @@ namespace {
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 
-std::optional<Medium> ParseMedium(const std::string& text) {
-  for (const Medium medium : {Medium::kGpu, Medium::kHost, Medium::kDisk}) {
-    if (text == MediumName(medium)) return medium;
-  }
-  return std::nullopt;
-}
-
 // A size of 0 is not valid.
 std::optional<TierBudget> ParseSize(const std::string& text) {
   uint32_t blocks = 0;
@@ -43,7 +36,7 @@ absl::StatusOr<LadderTier> ParseTier(const std::string& text) {
     return Refuse(absl::StrCat("\"", text, "\" is not NAME:MEDIUM:SIZE"));
   }
   if (absl::Status status = CheckTierName(parts[0]); !status.ok()) return status;
-  const std::optional<Medium> medium = ParseMedium(parts[1]);
+  const std::optional<Medium> medium = MediumFromName(parts[1]);
   if (!medium.has_value()) {
     return Refuse(absl::StrCat("\"", parts[1], "\" is not a medium: gpu, host or disk"));
   }

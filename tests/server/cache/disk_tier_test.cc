@@ -40,7 +40,7 @@ class DiskTierTest : public ::testing::Test {
     config_.cache.model = {.name = "org/tiny"};
     config_.cache.tiers = {{.name = "dram", .size = BlockBudget{{kTestBlocks}}},
                            {.name = "nvme",
-                            .medium = TierMedium::kDisk,
+                            .medium = Medium::kDisk,
                             .size = BlockBudget{{kDiskBlocks}},
                             .path = folder_}};
     SetLogLevel(LogLevel::kError);

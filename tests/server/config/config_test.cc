@@ -112,10 +112,10 @@ TEST(ConfigTest, TiersAreAListOrTwoShortForms) {
   EXPECT_EQ(std::get<FractionBudget>(list[0].size).fraction, 0.5);
   EXPECT_EQ(list[0].watermark_permille, 20u);
   EXPECT_EQ(list[1].name, "secondary");
-  EXPECT_EQ(list[1].medium, TierMedium::kAuto);
+  EXPECT_EQ(list[1].medium, std::nullopt);
   EXPECT_EQ(list[1].min_priority, 60u);
   EXPECT_EQ(list[2].name, "tier2");
-  EXPECT_EQ(list[3].medium, TierMedium::kDisk);
+  EXPECT_EQ(list[3].medium, Medium::kDisk);
   EXPECT_EQ(list[3].name, "tier3");
 }
 
