@@ -16,9 +16,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/byte_size.h"
 #include "base/printable.h"
 #include "base/thread.h"
-#include "server/config/byte_count_key.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
 #include "server/listener/accept_guard.h"
@@ -140,10 +140,10 @@ int Main(int argc, char** argv) {
   absl::StatusOr<Config> config = config_option->empty() ? Config{} : LoadConfig(config_file);
   if (!config.ok()) return Fail(config.status());
   if (!memory.empty()) {
-    const std::optional<uint64_t> bytes = BytesFromText(memory);
+    const std::optional<uint64_t> bytes = ParseByteSize(memory);
     if (!bytes.has_value()) {
       return Fail(absl::InvalidArgumentError(
-          absl::StrCat("--memory is ", memory, "; allowed: bytes such as 8GiB or 512MiB")));
+          absl::StrCat("--memory is ", memory, "; allowed: ", kByteSizeForms)));
     }
     config->memory.host = *bytes;
     if (config_option->empty()) config->own_cache = *bytes == 0;

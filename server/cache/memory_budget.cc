@@ -6,9 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/byte_size.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "server/config/byte_count_key.h"
 
 namespace pagoda::server {
 namespace {
@@ -63,9 +63,9 @@ absl::Status MemoryBudget::Take(TenantId tenant, const MemoryBytes& wanted) {
     const bool is_own_limit = free < total_[medium] - taken_[medium];
     return MakeError(
         Reason::kOutOfMemory,
-        absl::StrCat("the cache needs ", BytesToText(wanted[medium]), " of ", NameOf(medium),
-                     " memory; ", BytesToText(free), is_own_limit ? " of the tenant's limit" : "",
-                     " are free of ", BytesToText(total_[medium])));
+        absl::StrCat("the cache needs ", ByteSizeText(wanted[medium]), " of ", NameOf(medium),
+                     " memory; ", ByteSizeText(free), is_own_limit ? " of the tenant's limit" : "",
+                     " are free of ", ByteSizeText(total_[medium])));
   }
   for (const Medium medium : kAllMedia) {
     taken_[medium] += wanted[medium];

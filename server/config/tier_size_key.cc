@@ -1,7 +1,5 @@
 #include "server/config/tier_size_key.h"
 
-#include <array>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -11,23 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/byte_size.h"
 
 namespace pagoda::server {
 namespace {
-
-struct SizeUnit {
-  const char* suffix;
-  uint64_t bytes;
-};
-
-// The largest first. "B" is a suffix of the others, so it is the last.
-constexpr std::array kSizeUnits = {
-    SizeUnit{"TiB", uint64_t{1} << 40}, SizeUnit{"GiB", uint64_t{1} << 30},
-    SizeUnit{"MiB", uint64_t{1} << 20}, SizeUnit{"KiB", uint64_t{1} << 10}, SizeUnit{"B", 1}};
-
-constexpr char kForms[] =
-    " blocks, a list of them by window, bytes such as 8GiB (B, KiB, MiB, GiB, TiB), or a share of "
-    "the free memory such as 50%";
 
 std::optional<uint32_t> BlocksFrom(const YAML::Node& node, uint32_t min_blocks) {
   uint32_t blocks = 0;
@@ -56,17 +41,11 @@ std::optional<TierBudget> ShareFrom(absl::string_view percent) {
   return FractionBudget{.fraction = value / 100};
 }
 
+// A number without a unit is blocks.
 std::optional<TierBudget> BytesFrom(absl::string_view text) {
-  for (const SizeUnit& unit : kSizeUnits) {
-    if (!absl::ConsumeSuffix(&text, unit.suffix)) continue;
-    uint64_t count = 0;
-    if (!absl::SimpleAtoi(text, &count) || count == 0 ||
-        count > std::numeric_limits<uint64_t>::max() / unit.bytes) {
-      return std::nullopt;
-    }
-    return ByteBudget{count * unit.bytes};
-  }
-  return std::nullopt;
+  const std::optional<uint64_t> bytes = ParseByteSizeWithUnit(text);
+  if (!bytes.has_value() || *bytes == 0) return std::nullopt;
+  return ByteBudget{*bytes};
 }
 
 std::optional<TierBudget> BudgetFrom(const YAML::Node& node, uint32_t min_blocks) {
@@ -87,13 +66,7 @@ struct Printer {
       out << YAML::Flow << budget.blocks;
     }
   }
-  void operator()(const ByteBudget& budget) const {
-    for (const SizeUnit& unit : kSizeUnits) {
-      if (budget.bytes % unit.bytes != 0) continue;
-      out << absl::StrCat(budget.bytes / unit.bytes, unit.suffix);
-      return;
-    }
-  }
+  void operator()(const ByteBudget& budget) const { out << ByteSizeTextWithUnit(budget.bytes); }
   void operator()(const FractionBudget& budget) const {
     out << absl::StrCat(budget.fraction * 100, "%");
   }
@@ -105,7 +78,10 @@ ConfigKey TierSizeKey(std::string name, TierBudget* field, uint32_t min_blocks) 
   auto read = [=](const YAML::Node& node) {
     std::optional<TierBudget> budget = BudgetFrom(node, min_blocks);
     if (!budget.has_value()) {
-      return WrongValue(node, name, absl::StrCat(min_blocks, " to ", kMaxBlocks, kForms));
+      return WrongValue(
+          node, name,
+          absl::StrCat(min_blocks, " to ", kMaxBlocks, " blocks, a list of them by window, ",
+                       kByteSizeForms, ", or a share of the free memory such as 50%"));
     }
     *field = *std::move(budget);
     return absl::OkStatus();

@@ -13,7 +13,7 @@ namespace pagoda::server {
 // The size has one of these forms:
 // * a number of blocks for each window (1024), from `min_blocks` to kMaxBlocks;
 // * a list of such numbers, one for each window, the smallest window first ([512, 1024]);
-// * bytes for all windows together, with a unit (8GiB, 512MiB, 64KiB, 100B);
+// * bytes for all windows together, with a unit (8GiB, 1.5TB; ParseByteSizeWithUnit);
 // * a share of the memory that is free at the start (50%, 12.5%); the daemon fills in free_bytes.
 ConfigKey TierSizeKey(std::string name, TierBudget* field, uint32_t min_blocks);
 

@@ -111,7 +111,7 @@ def test_the_readme_names_files_that_are_there():
     (4, "  kv_dtype: float12", "float12"),
     (5, "  primary: 0", "primary"),
     (5, "  primary: [1, 0]", "primary"),
-    (5, "  primary: 8GB", "8GiB"),
+    (5, "  primary: 8G", "8GiB"),
     (6, "  layers: {count: 2, num_kv_heads: 2, head_dim: 8, heads: 1}", "heads"),
     (7, "sever:", "sever"),
     (8, "  drain_timeout: soon", "soon"),

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "clients/pagodactl/terminal/format.h"
 #include "wire/vocabulary.h"
@@ -62,12 +63,11 @@ absl::StatusOr<AdviceQuestion> AskMedium(const v1::GetStatusResponse& status, v1
     }
     then = multiple * now;
   } else {
-    const std::optional<uint64_t> bytes = ParseBytes(size);
+    const std::optional<uint64_t> bytes = ParseByteSizeWithUnit(size);
     if (!bytes.has_value()) {
-      return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("'", size,
-                                    "' is neither a size such as 512GiB nor a multiple "
-                                    "such as 2x"));
+      return MakeError(
+          Reason::kInvalidArgument,
+          absl::StrCat("'", size, "' is neither ", kByteSizeForms, " nor a multiple such as 2x"));
     }
     then = static_cast<double>(*bytes);
   }

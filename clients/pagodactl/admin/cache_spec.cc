@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/byte_size.h"
 #include "base/error.h"
-#include "clients/pagodactl/terminal/format.h"
 #include "pools/types.h"
 #include "wire/vocabulary.h"
 
@@ -55,8 +55,7 @@ bool ReadCount(absl::string_view text, uint32_t* count) {
 }
 
 bool ReadBlockBytes(absl::string_view text, v1::LayerGroup* group) {
-  uint64_t bytes = 0;
-  if (!ReadNumber(text, &bytes)) bytes = ParseBytes(std::string(text)).value_or(0);
+  const uint64_t bytes = ParseByteSize(text).value_or(0);
   group->set_kind(v1::LAYER_KIND_OPAQUE);
   group->set_bytes_per_block(bytes);
   return bytes > 0;
@@ -147,10 +146,10 @@ absl::StatusOr<v1::TierSize> ParseTierSize(const std::string& text, v1::Medium m
     size.set_free_permille(percent * 10 + tenths);
     return size;
   }
-  const std::optional<uint64_t> bytes = ParseBytes(text);
+  const std::optional<uint64_t> bytes = ParseByteSizeWithUnit(text);
   if (!bytes.has_value() || *bytes == 0) {
-    return Refuse(text,
-                  "a size is bytes, such as 8GiB, or a share of the free memory, such as 50%");
+    return Refuse(text, absl::StrCat("a size is ", kByteSizeForms,
+                                     ", or a share of the free memory such as 50%"));
   }
   size.set_bytes(*bytes);
   return size;

@@ -20,8 +20,8 @@ absl::StatusOr<v1::LayerGroup> ParseLayerGroup(const std::string& text);
 // The text that ParseLayerGroup reads: "26x8x128:bfloat16@4096".
 std::string LayerGroupText(const v1::LayerGroup& group);
 
-// Parses the size of a tier: bytes ("8GiB"), or a share of the free part of the daemon's budget
-// ("50%", "12.5%") in tenths of a percent. Errors: INVALID_ARGUMENT, with the text.
+// Parses the size of a tier: bytes with a unit ("8GiB"), or a share of the free part of the
+// daemon's budget ("50%", "12.5%") in tenths of a percent. Errors: INVALID_ARGUMENT, with the text.
 absl::StatusOr<v1::TierSize> ParseTierSize(const std::string& text, v1::Medium medium);
 
 // "host", as MediumName; "medium 9" for one that this program does not know.

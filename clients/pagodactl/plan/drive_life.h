@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
+
 namespace pagoda {
 
 // The figures of a drive's data sheet, in bytes that the host writes. 0: not known.
@@ -27,11 +29,9 @@ double OneWritePerDay(double capacity_bytes);
 // REQUIRES: bytes_per_second > 0.
 double LifeYears(const Drive& drive, double bytes_per_second);
 
-// Parses a size: "7PB", "7.68TB", "500GB", "44MB", or "2TiB" in powers of 1024. None if the text
-// has another form or the size is not above 0.
-std::optional<double> ParseDecimalBytes(const std::string& text);
-// Parses bytes per second: "44MB/s". None under the same conditions.
-std::optional<double> ParseByteRate(const std::string& text);
+// Parses bytes per second: "44MB/s", a size of ParseByteSizeWithUnit with "/s". None if the text
+// has another form or the rate is 0.
+std::optional<double> ParseByteRate(absl::string_view text);
 
 std::string FormatDecimalBytes(double bytes);  // "44.0 MB", "3.84 TB", "7.00 PB"
 std::string FormatYears(double years);         // "5.0 years", "73 days"

@@ -1,7 +1,11 @@
 #include "clients/pagodactl/plan/drive_options.h"
 
+#include <cstdint>
+#include <optional>
+
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/byte_size.h"
 
 namespace pagoda {
 namespace {
@@ -12,12 +16,13 @@ std::string CheckRate(const std::string& text) {
 }
 
 std::string CheckSize(const std::string& text) {
-  if (ParseDecimalBytes(text).has_value()) return "";
-  return absl::StrCat("\"", text, "\" is not a size such as 7.68TB or 7PB");
+  if (ParseByteSizeWithUnit(text).value_or(0) > 0) return "";
+  return absl::StrCat("\"", text, "\" is not a number of ", kByteSizeForms);
 }
 
 double BytesOr(const std::string& text, double otherwise) {
-  return text.empty() ? otherwise : ParseDecimalBytes(text).value_or(otherwise);
+  const std::optional<uint64_t> bytes = ParseByteSizeWithUnit(text);
+  return bytes.has_value() ? static_cast<double>(*bytes) : otherwise;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/byte_size.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "clients/pagodactl/terminal/format.h"
@@ -25,7 +26,7 @@ std::optional<TierBudget> ParseSize(const std::string& text) {
     if (blocks == 0 || blocks > kMaxBlocks) return std::nullopt;
     return BlockBudget{{blocks}};
   }
-  const std::optional<uint64_t> bytes = ParseBytes(text);
+  const std::optional<uint64_t> bytes = ParseByteSizeWithUnit(text);
   if (!bytes.has_value() || *bytes == 0) return std::nullopt;
   return ByteBudget{*bytes};
 }
@@ -41,9 +42,8 @@ absl::StatusOr<LadderTier> ParseTier(const std::string& text) {
     return Refuse(absl::StrCat("\"", parts[1], "\" is not a medium: gpu, host or disk"));
   }
   if (!ParseSize(parts[2]).has_value()) {
-    return Refuse(absl::StrCat("\"", parts[2],
-                               "\" is neither a size such as 80GiB or 512MiB nor 1 to ", kMaxBlocks,
-                               " blocks"));
+    return Refuse(absl::StrCat("\"", parts[2], "\" is neither ", kByteSizeForms, " nor 1 to ",
+                               kMaxBlocks, " blocks"));
   }
   return TierOfSize(parts[0], *medium, parts[2]);
 }

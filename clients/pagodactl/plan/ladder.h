@@ -27,10 +27,10 @@ LadderTier TierOfSize(std::string name, Medium medium, const std::string& size);
 
 // Parses tiers, nearest first: "hbm:gpu:80GiB,dram:host:200GiB,nvme:disk:2TiB". CheckTierName()
 // checks a name. A medium is gpu, host or disk. A size is blocks of each window (1000) or bytes of
-// all windows (see ParseBytes). Errors: INVALID_ARGUMENT for no tier or more than kMaxTiers, a
-// malformed tier, a size of 0 or above kMaxBlocks blocks, two tiers of one name, a first tier on
-// disk, a disk that is not the last tier or not directly below one in host memory, and a later tier
-// on a GPU.
+// all windows (see ParseByteSizeWithUnit). Errors: INVALID_ARGUMENT for no tier or more than
+// kMaxTiers, a malformed tier, a size of 0 or above kMaxBlocks blocks, two tiers of one name, a
+// first tier on disk, a disk that is not the last tier or not directly below one in host memory,
+// and a later tier on a GPU.
 absl::StatusOr<std::vector<LadderTier>> ParseLadder(const std::string& text);
 
 // For options of CLI11: the error in a list of tiers; empty if it is valid.

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "clients/pagodactl/plan/commands.h"
 #include "clients/pagodactl/plan/drive_options.h"
@@ -327,9 +328,9 @@ absl::Status RunPlan(const GlobalOptions& globals, const PlanOptions& options) {
 // --- Options ---
 
 std::string CheckBytes(const std::string& text) {
-  const std::optional<uint64_t> bytes = ParseBytes(text);
+  const std::optional<uint64_t> bytes = ParseByteSizeWithUnit(text);
   if (bytes.has_value() && *bytes > 0) return "";
-  return absl::StrCat("\"", text, "\" is not a size such as 80GiB, 512MiB, 64KiB or 100B");
+  return absl::StrCat("\"", text, "\" is not a number of ", kByteSizeForms);
 }
 
 void AddSizeOptions(CLI::App& command, PlanOptions& options) {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "clients/pagodactl/command/number_check.h"
 #include "clients/pagodactl/prefix/prefix_options.h"
@@ -55,13 +56,14 @@ std::string CheckNode(const std::string& text) {
 }
 
 std::string CheckByteRate(const std::string& text) {
-  return ParseBytes(text).value_or(0) > 0 ? "" : absl::StrCat("\"", text, "\" is not a size: 2GiB");
+  if (ParseByteSizeWithUnit(text).value_or(0) > 0) return "";
+  return absl::StrCat("\"", text, "\" is not a number of ", kByteSizeForms);
 }
 
 RouteCosts CostsOf(const RouteOptions& options) {
   RouteCosts costs = {.recompute_tokens_per_second = options.recompute_tokens_per_second};
   const auto set = [](const std::string& text, double* rate) {
-    const std::optional<uint64_t> bytes = ParseBytes(text);
+    const std::optional<uint64_t> bytes = ParseByteSizeWithUnit(text);
     if (bytes.has_value()) *rate = static_cast<double>(*bytes);
   };
   set(options.host, &costs.host_bytes_per_second);

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "base/counted.h"
 
 namespace pagoda {
@@ -53,23 +50,6 @@ std::string FormatBytes(uint64_t bytes) {
     unit = next;
   }
   return absl::StrFormat("%.1f %s", value, unit);
-}
-
-std::optional<uint64_t> ParseBytes(const std::string& text) {
-  absl::string_view digits = text;
-  uint64_t unit = uint64_t{1} << 40;
-  for (const char* suffix : {"TiB", "GiB", "MiB", "KiB", "B"}) {
-    if (!absl::ConsumeSuffix(&digits, suffix)) {
-      unit >>= 10;
-      continue;
-    }
-    uint64_t count = 0;
-    if (!absl::SimpleAtoi(digits, &count) || count > std::numeric_limits<uint64_t>::max() / unit) {
-      return std::nullopt;
-    }
-    return count * unit;
-  }
-  return std::nullopt;
 }
 
 std::string FormatElapsed(absl::Duration elapsed) {

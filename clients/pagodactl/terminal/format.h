@@ -3,7 +3,6 @@
 #define PAGODA_CLIENTS_PAGODACTL_TERMINAL_FORMAT_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,9 +25,6 @@ std::string FormatParts(const std::vector<std::pair<std::string, uint64_t>>& par
 std::string FormatShare(double share);        // 0.3664: "36.64 %"
 std::string FormatBytes(uint64_t bytes);      // "64.0 MiB"
 std::string OrDash(const std::string& text);  // The text; "-" if it is empty.
-// Parses a size: "80GiB", "512MiB", "64KiB", "2TiB" or "100B". None if the text has another form or
-// the size overflows.
-std::optional<uint64_t> ParseBytes(const std::string& text);
 std::string FormatElapsed(
     absl::Duration elapsed);  // "85 us", "1.24 ms", "3.50 s", "3 min 12 s", "2 h 5 min"
 

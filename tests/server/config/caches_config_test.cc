@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "server/config/byte_count_key.h"
 #include "server/config/config.h"
 
 namespace pagoda::server {
@@ -78,18 +77,6 @@ TEST(CachesConfigTest, MemoryThatContradictsItselfIsRefused) {
   EXPECT_THAT(Refusal("memory: {host: much}"), AllOf(HasSubstr("host"), HasSubstr("0 for none")));
   EXPECT_THAT(Refusal("memory: {host: 1GiB, max_caches: 1025}"), HasSubstr("1024"));
   EXPECT_THAT(Refusal("memory: {host: 1GiB, linger: 0s}"), HasSubstr("linger"));
-}
-
-TEST(CachesConfigTest, BytesHaveUnits) {
-  EXPECT_EQ(BytesFromText("8GiB"), uint64_t{8} << 30);
-  EXPECT_EQ(BytesFromText("7"), 7u);
-  EXPECT_EQ(BytesFromText("7B"), 7u);
-  for (const char* bad : {"", "GiB", "-1", "1.5GiB", "8 GiB", "20000000TiB", "8gib"}) {
-    EXPECT_FALSE(BytesFromText(bad).has_value()) << bad;
-  }
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{3} << 30, uint64_t{44'000'000}}) {
-    EXPECT_EQ(BytesFromText(BytesToText(bytes)), bytes);
-  }
 }
 
 TEST(CachesConfigTest, ACachesNameIsNoPath) {

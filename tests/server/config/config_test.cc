@@ -83,6 +83,8 @@ TEST(ConfigTest, ATiersSizeIsBlocksBytesOrAShareOfTheFreeMemory) {
   EXPECT_EQ(std::get<ByteBudget>(primary("3MiB")).bytes, 3u << 20);
   EXPECT_EQ(std::get<ByteBudget>(primary("8GiB")).bytes, uint64_t{8} << 30);
   EXPECT_EQ(std::get<ByteBudget>(primary("2TiB")).bytes, uint64_t{2} << 40);
+  EXPECT_EQ(std::get<ByteBudget>(primary("8GB")).bytes, 8'000'000'000u);
+  EXPECT_EQ(std::get<ByteBudget>(primary("1.5 GiB")).bytes, uint64_t{3} << 29);
   EXPECT_EQ(std::get<FractionBudget>(primary("12.5%")).fraction, 0.125);
   EXPECT_EQ(std::get<FractionBudget>(primary("100%")).fraction, 1.0);
 }
@@ -231,9 +233,9 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"cache: {primary: [8, 0]}", "primary is a list", "by window"},
       {"cache: {primary: []}", "a list", "by window"},
       {"cache: {primary: }", "nothing", "blocks"},
-      {"cache: {primary: 8GB}", "'8GB'", "8GiB"},
+      {"cache: {primary: 268435457}", "'268435457'", "8GiB"},
       {"cache: {primary: 0GiB}", "'0GiB'", "8GiB"},
-      {"cache: {primary: 1.5GiB}", "'1.5GiB'", "8GiB"},
+      {"cache: {primary: 1.5}", "'1.5'", "8GiB"},
       {"cache: {primary: 16777216TiB}", "'16777216TiB'", "8GiB"},
       {"cache: {primary: 0%}", "'0%'", "50%"},
       {"cache: {primary: 101%}", "'101%'", "50%"},

@@ -82,9 +82,10 @@ TEST(DiskConfigTest, AWriteBudgetHasDecimalOrBinaryUnits) {
   EXPECT_EQ(budget("3KiB"), 3u << 10);
   EXPECT_EQ(budget("2GB"), 2'000'000'000u);
   EXPECT_EQ(budget("1TiB"), uint64_t{1} << 40);
-  for (const char* bad : {"fast", "-1", "1.5MB", "44MB/s", "[1]", "99999999999TiB"}) {
+  EXPECT_EQ(budget("1.5 MB"), 1'500'000u);
+  for (const char* bad : {"fast", "-1", "1.5", "44MB/s", "[1]", "99999999999TiB"}) {
     EXPECT_THAT(Refusal(WithDisk(absl::StrCat("path: /d, write_bytes_per_second: ", bad))),
-                HasSubstr("bytes such as 44MB"))
+                HasSubstr("bytes such as 8GiB"))
         << bad;
   }
   const auto printed = [](uint64_t bytes) {

@@ -124,7 +124,7 @@ TEST(CacheSpecTest, ASizeIsBytesOrAShare) {
 }
 
 TEST(CacheSpecTest, WhatIsNoSizeIsRefusedWithTheText) {
-  for (const char* text : {"", "8", "8GB", "0B", "-1GiB", "0%", "0.0%", "100.1%", "101%", "1.25%",
+  for (const char* text : {"", "8", "8G", "0B", "-1GiB", "0%", "0.0%", "100.1%", "101%", "1.25%",
                            ".5%", "5.%", "%", "50 %", "+5%", "half"}) {
     const auto size = ParseTierSize(text, v1::MEDIUM_HOST);
     ASSERT_FALSE(size.ok()) << text;

@@ -24,17 +24,6 @@ TEST(FormatTest, SharesAndBytes) {
   EXPECT_EQ(FormatBytes(uint64_t{5} << 40), "5.0 TiB");
 }
 
-TEST(FormatTest, SizesAreWholeNumbersWithAUnit) {
-  EXPECT_EQ(ParseBytes("100B"), 100u);
-  EXPECT_EQ(ParseBytes("64KiB"), uint64_t{64} << 10);
-  EXPECT_EQ(ParseBytes("512MiB"), uint64_t{512} << 20);
-  EXPECT_EQ(ParseBytes("80GiB"), uint64_t{80} << 30);
-  EXPECT_EQ(ParseBytes("2TiB"), uint64_t{2} << 40);
-  for (const char* text : {"", "80", "GiB", "80 GB", "1.5GiB", "-1GiB", "16777216TiB", "1GiBB"}) {
-    EXPECT_EQ(ParseBytes(text), std::nullopt) << text;
-  }
-}
-
 TEST(FormatTest, DurationsChooseTheirUnit) {
   EXPECT_EQ(FormatElapsed(absl::Microseconds(85)), "85 us");
   EXPECT_EQ(FormatElapsed(absl::Microseconds(1240)), "1.24 ms");
