@@ -1,7 +1,6 @@
 #include "pools/store/redis_cluster.h"
 
 #include <fcntl.h>
-#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -65,11 +64,11 @@ bool IsOfBatch(const RedisCall& call) {
 
 }  // namespace
 
-RedisCluster::RedisCluster(const RedisOptions& options, TlsContext* tls, int epoll,
+RedisCluster::RedisCluster(const RedisOptions& options, TlsContext* tls, EventPoll* poll,
                            std::function<void()> wake, StoreStats& stats, Ends& ends)
     : options_(options),
       tls_(tls),
-      epoll_(epoll),
+      poll_(*poll),
       stats_(stats),
       ends_(ends),
       resolver_(std::move(wake)),
@@ -346,7 +345,7 @@ void RedisCluster::OnClose(RedisConnection& connection) {
   const auto node = nodes_.find(connection.address());
   RedisLink* const link = node == nodes_.end() ? nullptr : LinkOf(*node->second, connection);
   if (link == nullptr || link->events == 0) return;
-  epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.fd(), nullptr);
+  poll_.Remove(connection.fd());
   link->events = 0;
 }
 
@@ -452,16 +451,14 @@ void RedisCluster::Pump(RedisNode& node) {
 
 void RedisCluster::Watch(RedisLink& link) {
   if (link.connection->fd() < 0) return;
-  epoll_event event = {};
-  event.events = EPOLLIN | (link.connection->wants_write() ? EPOLLOUT : 0u);
-  event.data.ptr = &link;
-  if (event.events == link.events) return;
-  const int operation = link.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  if (epoll_ctl(epoll_, operation, link.connection->fd(), &event) != 0) {
+  const int fd = link.connection->fd();
+  const uint32_t events = EPOLLIN | (link.connection->wants_write() ? EPOLLOUT : 0u);
+  if (events == link.events) return;
+  if (!(link.events == 0 ? poll_.Add(fd, events, &link) : poll_.Change(fd, events, &link))) {
     return link.connection->Close(absl::UnavailableError(
         absl::StrCat("epoll_ctl: ", absl::ErrnoToStatus(errno, "").message())));
   }
-  link.events = event.events;
+  link.events = events;
 }
 
 void RedisCluster::Handle(void* link, absl::Time now) {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/event_poll.h"
 #include "pools/store/address_resolver.h"
 #include "pools/store/cluster_map.h"
 #include "pools/store/redis_call.h"
@@ -43,16 +44,16 @@ class RedisCluster : private RedisConnection::Owner {
     virtual void OnUnreachable(std::unique_ptr<RedisCall> call) = 0;
   };
 
-  // `tls` may be null. `epoll`: connections are registered there, with a pointer that Handle takes.
+  // `tls` may be null. `poll`: connections are registered there, with a source that Handle takes.
   // `wake` makes the thread call Tick; it is called on any thread. `stats` gets connects,
   // redirections and errors.
-  RedisCluster(const RedisOptions& options, TlsContext* tls, int epoll, std::function<void()> wake,
-               StoreStats& stats, Ends& ends);
+  RedisCluster(const RedisOptions& options, TlsContext* tls, EventPoll* poll,
+               std::function<void()> wake, StoreStats& stats, Ends& ends);
   ~RedisCluster() override;
 
   // REQUIRES: the call has a batch and a command to a key.
   void Route(std::unique_ptr<RedisCall> call, absl::Time now);
-  // An event of epoll.
+  // An event of EventPoll.
   void Handle(void* link, absl::Time now);
   // Does what is due, and sends what waits. Call it after each round of Handle and Route.
   void Tick(absl::Time now);
@@ -112,7 +113,7 @@ class RedisCluster : private RedisConnection::Owner {
 
   const RedisOptions& options_;
   TlsContext* const tls_;
-  const int epoll_;
+  EventPoll& poll_;
   StoreStats& stats_;
   Ends& ends_;
   AddressResolver resolver_;

@@ -18,11 +18,11 @@ namespace pagoda {
 
 struct RedisNode;
 
-// A connection, and what epoll knows of it.
+// A connection, and what EventPoll knows of it.
 struct RedisLink {
   RedisNode* node = nullptr;
   std::unique_ptr<RedisConnection> connection;
-  uint32_t events = 0;  // Registered with epoll; 0: not registered.
+  uint32_t events = 0;  // Registered with EventPoll; 0: not registered.
   bool was_ready = false;
   bool has_replied = false;  // To a command that was not for its set-up.
   bool is_stalled = false;   // It was closed because the server did not answer.

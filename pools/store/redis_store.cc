@@ -1,13 +1,9 @@
 #include "pools/store/redis_store.h"
 
 #include <pthread.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -25,7 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/check.h"
-#include "base/file_descriptor.h"
+#include "base/event_poll.h"
 #include "base/thread.h"
 #include "pools/store/redis_call.h"
 #include "pools/store/redis_cluster.h"
@@ -101,22 +97,14 @@ uint64_t BytesOf(const auto& pieces) {
 // The thread of a store.
 class RedisStore::Loop : private RedisCluster::Ends {
  public:
-  Loop(RedisOptions options, std::unique_ptr<TlsContext> tls, FileDescriptor epoll,
-       FileDescriptor wake)
+  Loop(RedisOptions options, std::unique_ptr<TlsContext> tls, EventPoll poll)
       : options_(std::move(options)),
         tls_(std::move(tls)),
-        epoll_(std::move(epoll)),
-        wake_(std::move(wake)),
+        poll_(std::move(poll)),
         cluster_(
-            options_, tls_.get(), epoll_.get(), [this] { Wake(); }, stats_, *this) {}
+            options_, tls_.get(), &poll_, [this] { poll_.Wake(); }, stats_, *this) {}
 
   absl::Status Start() {
-    epoll_event event = {};
-    event.events = EPOLLIN;
-    event.data.ptr = nullptr;  // A connection has a pointer.
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
-      return absl::ResourceExhaustedError("epoll_ctl fails for a new store");
-    }
     return thread_.Start("pagoda-store", [this] { Run(); });
   }
 
@@ -133,7 +121,7 @@ class RedisStore::Loop : private RedisCluster::Ends {
       } else if (size > 0) {
         waiting_ += size;
         submitted_.push_back(std::move(batch));
-        return Wake();
+        return poll_.Wake();
       }
       Count(*batch, refused, refused_, size);
     }
@@ -146,7 +134,7 @@ class RedisStore::Loop : private RedisCluster::Ends {
       absl::MutexLock lock(&mutex_);
       is_stopping_ = true;
     }
-    Wake();
+    poll_.Wake();
     absl::MutexLock lock(&stop_mutex_);
     thread_.Join();
   }
@@ -176,12 +164,6 @@ class RedisStore::Loop : private RedisCluster::Ends {
     CountsOf(batch.command, stats)[static_cast<size_t>(outcome)] += keys;
   }
 
-  void Wake() {
-    const uint64_t one = 1;
-    // Fails only if the counter is full; then the thread wakes up anyway.
-    static_cast<void>(write(wake_.get(), &one, sizeof one));
-  }
-
   void Run() {
     // OpenSSL writes without MSG_NOSIGNAL. Signals are for the program's other threads.
     sigset_t all;
@@ -190,16 +172,9 @@ class RedisStore::Loop : private RedisCluster::Ends {
     absl::Time now = MonotonicNow();
     cluster_.Tick(now);
     while (TakeSubmitted(now)) {
-      Wait(now);
+      const EventPoll::Ready ready = poll_.Wait(TimeToWait(now));
       now = MonotonicNow();
-      for (int i = 0; i < num_events_; ++i) {
-        if (events_[i].data.ptr == nullptr) {
-          uint64_t count;
-          static_cast<void>(read(wake_.get(), &count, sizeof count));
-        } else {
-          cluster_.Handle(events_[i].data.ptr, now);
-        }
-      }
+      for (void* const link : ready.sources) cluster_.Handle(link, now);
       Expire(now, StoreOutcome::kTimedOut);
       cluster_.Tick(now);
       Report();
@@ -208,15 +183,11 @@ class RedisStore::Loop : private RedisCluster::Ends {
     Report();
   }
 
-  void Wait(absl::Time now) {
+  absl::Duration TimeToWait(absl::Time now) const {
     absl::Time until = cluster_.next_tick();
     if (!batches_.empty()) until = std::min(until, batches_.begin()->first.first);
     if (!ended_.empty()) until = now;
-    const absl::Duration left = std::clamp(until - now, absl::ZeroDuration(), absl::Seconds(60));
-    const auto milliseconds = static_cast<int>(absl::ToInt64Milliseconds(left));
-    num_events_ = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
-                             left > absl::ZeroDuration() ? milliseconds + 1 : 0);
-    num_events_ = std::max(num_events_, 0);  // EINTR cannot happen: signals are blocked.
+    return std::min(until - now, absl::Seconds(60));
   }
 
   // Routes what was submitted. False: stop.
@@ -369,8 +340,7 @@ class RedisStore::Loop : private RedisCluster::Ends {
 
   const RedisOptions options_;
   const std::unique_ptr<TlsContext> tls_;  // Null: no TLS.
-  const FileDescriptor epoll_;
-  const FileDescriptor wake_;
+  EventPoll poll_;
   Thread thread_ ABSL_GUARDED_BY(stop_mutex_);
 
   // Of the thread.
@@ -379,8 +349,6 @@ class RedisStore::Loop : private RedisCluster::Ends {
   Batches batches_;
   std::vector<std::unique_ptr<RedisBatch>> ended_;  // To be reported.
   uint64_t last_number_ = 0;
-  std::array<epoll_event, 128> events_;
-  int num_events_ = 0;
 
   absl::Mutex stop_mutex_;  // Before mutex_.
   mutable absl::Mutex mutex_;
@@ -399,14 +367,9 @@ absl::StatusOr<std::unique_ptr<RedisStore>> RedisStore::Create(RedisOptions opti
     if (!loaded.ok()) return loaded.status();
     tls = *std::move(loaded);
   }
-  FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll.valid() || !wake.valid()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a store's descriptors: ", absl::ErrnoToStatus(errno, "").message()));
-  }
-  auto loop =
-      std::make_unique<Loop>(std::move(options), std::move(tls), std::move(epoll), std::move(wake));
+  absl::StatusOr<EventPoll> poll = EventPoll::Create();
+  if (!poll.ok()) return poll.status();
+  auto loop = std::make_unique<Loop>(std::move(options), std::move(tls), *std::move(poll));
   if (absl::Status status = loop->Start(); !status.ok()) return status;
   return absl::WrapUnique(new RedisStore(std::move(loop)));
 }

@@ -2,8 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/event_poll.h"
 #include "base/file_descriptor.h"
 #include "server/http/http_request.h"
 #include "server/http/socket_exchange.h"
@@ -34,13 +33,12 @@ constexpr int kHttpBacklog = 1024;
 constexpr size_t kGetThreads = 8;
 constexpr size_t kMaxWaitingGets = 1024;
 constexpr int kAcceptsInARound = 64;
-constexpr int kEventsInARound = 128;
 constexpr size_t kReadBytes = size_t{64} << 10;
 // The kernel would keep megabytes for a client that reads nothing, and ReadingPace would count them
 // as taken. The kernel doubles the number.
 constexpr int kSendBufferBytes = 128 << 10;
 // How often deadlines are looked at.
-constexpr int kSweepMs = 100;
+constexpr absl::Duration kSweepInterval = absl::Milliseconds(100);
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
 // The pause if the process has no free descriptor.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(10);
@@ -94,13 +92,12 @@ struct HttpServer::Connection {
 };
 
 HttpServer::HttpServer(TcpAddress address, Handlers handlers, Limits limits,
-                       FileDescriptor listener, FileDescriptor epoll, FileDescriptor wake)
+                       FileDescriptor listener, EventPoll poll)
     : address_(std::move(address)),
       handlers_(std::move(handlers)),
       limits_(limits),
       listener_(std::move(listener)),
-      epoll_(std::move(epoll)),
-      wake_(std::move(wake)) {}
+      poll_(std::move(poll)) {}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& address,
                                                               Handlers handlers) {
@@ -129,17 +126,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::StartProbes(const TcpAdd
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(ListeningSocket listener,
                                                                Handlers handlers, Limits limits) {
-  FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  PAGODA_CHECK(epoll.valid() && wake.valid(), "there are descriptors for epoll and eventfd()");
-  for (const int fd : {listener.fd.get(), wake.get()}) {
-    epoll_event event = {.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(fd)}};
-    PAGODA_CHECK(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0,
-                 "epoll takes the descriptor");
-  }
-  auto server =
-      absl::WrapUnique(new HttpServer(std::move(listener.address), std::move(handlers), limits,
-                                      std::move(listener.fd), std::move(epoll), std::move(wake)));
+  absl::StatusOr<EventPoll> poll = EventPoll::Create();
+  if (!poll.ok()) return poll.status();
+  auto server = absl::WrapUnique(new HttpServer(std::move(listener.address), std::move(handlers),
+                                                limits, std::move(listener.fd), *std::move(poll)));
+  PAGODA_CHECK(server->poll_.Add(server->listener_.get(), EPOLLIN, &server->listener_),
+               "epoll takes the descriptor");
   absl::Status started = server->get_threads_.Start("pagoda-http-get", limits.get_threads);
   started.Update(server->post_threads_.Start("pagoda-http-gen", server->handlers_.posts.threads));
   started.Update(server->loop_.Start("pagoda-http", [s = server.get()] { s->Run(); }));
@@ -152,8 +144,7 @@ HttpServer::~HttpServer() {
   get_threads_.Stop();
   post_threads_.Stop();
   ended_ = true;
-  const uint64_t one = 1;
-  PAGODA_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
+  poll_.Wake();
   loop_.Join();
   for (Connections* list : {&unfinished_, &bodies_, &working_, &answering_, &lingering_}) {
     while (!list->empty()) Close(list->front().get());
@@ -162,24 +153,19 @@ HttpServer::~HttpServer() {
 }
 
 void HttpServer::Run() {
-  std::array<epoll_event, kEventsInARound> events;
   std::optional<absl::Time> end;
   while (true) {
-    const int count = epoll_wait(epoll_.get(), events.data(), kEventsInARound, kSweepMs);
+    const EventPoll::Ready ready = poll_.Wait(kSweepInterval);
     bool accepts = false;
-    for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<size_t>(i)];
-      if (event.data.u64 == static_cast<uint64_t>(listener_.get())) {
+    for (void* const source : ready.sources) {
+      if (source == &listener_) {
         accepts = true;
-      } else if (event.data.u64 == static_cast<uint64_t>(wake_.get())) {
-        uint64_t wakes = 0;
-        (void)!read(wake_.get(), &wakes, sizeof(wakes));
       } else {
-        Serve(static_cast<Connection*>(event.data.ptr));
+        Serve(static_cast<Connection*>(source));
       }
     }
     TakeBack();
-    if (accepts && stopping_) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+    if (accepts && stopping_) poll_.Remove(listener_.get());
     if (accepts && !stopping_) Accept();
     const absl::Time now = absl::Now();
     Sweep(now);
@@ -352,8 +338,7 @@ void HttpServer::HandOver(Connection* connection, WorkThreads& threads, Work wor
       absl::MutexLock lock(&mutex_);
       finished_.push_back({connection, std::move(answer)});
     }
-    const uint64_t one = 1;
-    (void)!write(wake_.get(), &one, sizeof(one));
+    poll_.Wake();
   });
 }
 
@@ -404,12 +389,13 @@ void HttpServer::Linger(Connection* connection) {
 void HttpServer::Move(Connection* connection, Connections* list, uint32_t events) {
   list->splice(list->end(), *connection->list, connection->place);
   connection->list = list;
-  epoll_event event = {.events = events, .data = {.ptr = connection}};
-  if (events != 0) {
-    epoll_ctl(epoll_.get(), connection->is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
-              connection->fd.get(), &event);
+  const int fd = connection->fd.get();
+  if (events == 0) {
+    if (connection->is_watched) poll_.Remove(fd);
   } else if (connection->is_watched) {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->fd.get(), nullptr);
+    poll_.Change(fd, events, connection);
+  } else {
+    poll_.Add(fd, events, connection);
   }
   connection->is_watched = events != 0;
 }
@@ -426,7 +412,7 @@ void HttpServer::Sweep(absl::Time now) {
     while (list->size() > limits_.max_answering) Close(list->front().get());
   }
   if (now < next_sweep_) return;
-  next_sweep_ = now + absl::Milliseconds(kSweepMs);
+  next_sweep_ = now + kSweepInterval;
   std::vector<Connection*> late;
   for (const Connections* list : {&unfinished_, &bodies_, &answering_, &lingering_}) {
     for (const std::unique_ptr<Connection>& connection : *list) {

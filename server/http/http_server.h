@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/event_poll.h"
 #include "base/file_descriptor.h"
 #include "base/thread.h"
 #include "server/config/listen_address.h"
@@ -81,7 +82,8 @@ class HttpServer {
   // Connections in any state; or an eighth of the limit of open files.
   static constexpr size_t kMaxProbes = 256;
 
-  // Errors: INVALID_ARGUMENT if the server cannot listen on the address; those of Thread::Start.
+  // Errors: INVALID_ARGUMENT if the server cannot listen on the address; those of Thread::Start and
+  // EventPoll::Create.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const TcpAddress& address,
                                                            Handlers handlers);
   // A server for probes alone has one thread. Its connections come out of the quarter of the open
@@ -106,7 +108,7 @@ class HttpServer {
   };
 
   HttpServer(TcpAddress address, Handlers handlers, Limits limits, FileDescriptor listener,
-             FileDescriptor epoll, FileDescriptor wake);
+             EventPoll poll);
   // Takes the listener.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Listen(ListeningSocket listener,
                                                             Handlers handlers, Limits limits);
@@ -147,9 +149,8 @@ class HttpServer {
   const TcpAddress address_;
   const Handlers handlers_;
   const Limits limits_;
-  const FileDescriptor listener_;
-  const FileDescriptor epoll_;
-  const FileDescriptor wake_;
+  FileDescriptor listener_;  // Its address is its source in poll_.
+  EventPoll poll_;
   std::atomic<bool> stopping_ = false;  // The loop accepts and reads no more.
   std::atomic<bool> ended_ = false;     // No thread works any more: the loop ends.
 

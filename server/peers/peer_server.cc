@@ -1,8 +1,6 @@
 #include "server/peers/peer_server.h"
 
 #include <pthread.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -28,6 +26,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/error.h"
+#include "base/event_poll.h"
 #include "base/file_descriptor.h"
 #include "base/thread.h"
 #include "server/peers/login_guard.h"
@@ -73,22 +72,18 @@ absl::Status Check(const PeerServer::Options& options) {
 class PeerServer::Loop {
  public:
   Loop(Options options, PeerTokens tokens, std::unique_ptr<PeerTls> tls, ListeningSocket listener,
-       FileDescriptor epoll, FileDescriptor wake)
+       EventPoll poll)
       : options_(std::move(options)),
         command_options_{.key_prefix = options_.key_prefix, .version = options_.version},
         address_(std::move(listener.address)),
         listener_(std::move(listener.fd)),
-        epoll_(std::move(epoll)),
-        wake_(std::move(wake)),
+        poll_(std::move(poll)),
         tokens_(std::move(tokens)),
         tls_(std::move(tls)),
         commands_(command_options_, tokens_, caches_, stats_) {}
 
   absl::Status Start() {
-    epoll_event event = {.events = EPOLLIN, .data = {.ptr = &wake_}};
-    epoll_event listen = {.events = EPOLLIN, .data = {.ptr = &listener_}};
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0 ||
-        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &listen) != 0) {
+    if (!poll_.Add(listener_.get(), EPOLLIN, &listener_)) {
       return absl::ResourceExhaustedError("epoll_ctl fails for the peers' server");
     }
     absl::MutexLock lock(&stop_mutex_);
@@ -101,7 +96,7 @@ class PeerServer::Loop {
       absl::MutexLock lock(&mutex_);
       is_stopping_ = true;
     }
-    Wake();
+    poll_.Wake();
     thread_.Join();
     // Their indexes end here, without the lock that stats() takes.
     PeerCommands::Caches ended;
@@ -127,7 +122,7 @@ class PeerServer::Loop {
       served_.push_back(*std::move(cache));
       ++changes_;
     }
-    Wake();
+    poll_.Wake();
     return absl::OkStatus();
   }
 
@@ -141,7 +136,7 @@ class PeerServer::Loop {
     removed = std::move(*found);
     served_.erase(found);
     const uint64_t change = ++changes_;
-    Wake();
+    poll_.Wake();
     const auto is_seen = [this, change]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return has_ended_ || changes_seen_ >= change;
     };
@@ -175,11 +170,6 @@ class PeerServer::Loop {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::find_if(served_.begin(), served_.end(),
                         [&name](const auto& cache) { return cache->name() == name; });
-  }
-
-  void Wake() {
-    // Fails only if the counter is full; then the thread wakes up anyway.
-    static_cast<void>(eventfd_write(wake_.get(), 1));
   }
 
   void Run() {
@@ -239,18 +229,11 @@ class PeerServer::Loop {
 
   void Wait() {
     const absl::Time until = ready_.empty() ? next_scan_ : now_;
-    const absl::Duration left = std::max(until - now_, absl::ZeroDuration());
-    const auto milliseconds = static_cast<int>(absl::ToInt64Milliseconds(left));
-    const int count = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
-                                 left > absl::ZeroDuration() ? milliseconds + 1 : 0);
+    const EventPoll::Ready ready = poll_.Wait(until - now_);
     now_ = MonotonicNow();
     bool is_knocked = false;
-    for (int i = 0; i < count; ++i) {  // EINTR cannot happen: signals are blocked.
-      void* const source = events_[i].data.ptr;
-      if (source == &wake_) {
-        eventfd_t ignored;
-        static_cast<void>(eventfd_read(wake_.get(), &ignored));
-      } else if (source == &listener_) {
+    for (void* const source : ready.sources) {
+      if (source == &listener_) {
         is_knocked = true;
       } else {
         Queue(*static_cast<Peer*>(source));
@@ -300,8 +283,7 @@ class PeerServer::Loop {
     const uint32_t interest = peer.connection.wants_write() ? EPOLLOUT : EPOLLIN;
     if (interest == peer.interest) return;
     peer.interest = interest;
-    epoll_event event = {.events = interest, .data = {.ptr = &peer}};
-    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peer.connection.fd(), &event);
+    poll_.Change(peer.connection.fd(), interest, &peer);
   }
 
   void AcceptAll() {
@@ -328,8 +310,7 @@ class PeerServer::Loop {
 
   // Listens for connections (EPOLLIN), or not (0): until the next scan.
   void ListenTo(uint32_t interest) {
-    epoll_event event = {.events = interest, .data = {.ptr = &listener_}};
-    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
+    poll_.Change(listener_.get(), interest, &listener_);
     is_paused_ = interest == 0;
     if (is_paused_) next_scan_ = std::min(next_scan_, now_ + kAcceptPause);
   }
@@ -375,8 +356,7 @@ class PeerServer::Loop {
                                                           .is_let_in = !tokens_.are_required()},
                                               &commands_, &stats_, absl::MakeSpan(buffer_), now_),
                  .is_stranger = is_stranger});
-    epoll_event event = {.events = peer->interest, .data = {.ptr = peer.get()}};
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, number, &event) != 0) {
+    if (!poll_.Add(number, peer->interest, peer.get())) {
       ++stats_.failed;
       return;
     }
@@ -391,7 +371,7 @@ class PeerServer::Loop {
     if (peer.is_queued) ready_.erase(std::find(ready_.begin(), ready_.end(), &peer));
     // The descriptor can live on in a child process that is being started. So its end does not
     // suffice to stop its events, which name the peer.
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.connection.fd(), nullptr);
+    poll_.Remove(peer.connection.fd());
     peers_.erase(peer.connection.fd());
     stats_.connections = peers_.size();
   }
@@ -430,8 +410,7 @@ class PeerServer::Loop {
   const PeerCommands::Options command_options_;
   const TcpAddress address_;
   FileDescriptor listener_;
-  const FileDescriptor epoll_;
-  FileDescriptor wake_;
+  EventPoll poll_;
   Thread thread_ ABSL_GUARDED_BY(stop_mutex_);
 
   // Of the thread.
@@ -443,7 +422,6 @@ class PeerServer::Loop {
   absl::flat_hash_map<int, std::unique_ptr<Peer>> peers_;  // By descriptor.
   std::deque<Peer*> ready_;                                // They get a turn without waiting.
   std::vector<Peer*> strangers_;                           // The oldest first.
-  std::array<epoll_event, 128> events_;
   std::vector<std::byte> buffer_ = std::vector<std::byte>(ReplyQueue::kBufferBytes);
   absl::Time now_ = absl::InfinitePast();
   absl::Time next_scan_ = absl::InfinitePast();
@@ -470,16 +448,12 @@ absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(Options options) {
     if (!loaded.ok()) return loaded.status();
     tls = *std::move(loaded);
   }
-  FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll.valid() || !wake.valid()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the peers' descriptors: ", absl::ErrnoToStatus(errno, "").message()));
-  }
+  absl::StatusOr<EventPoll> poll = EventPoll::Create();
+  if (!poll.ok()) return poll.status();
   absl::StatusOr<ListeningSocket> listener = ListenOn(options.address, kBacklog);
   if (!listener.ok()) return listener.status();
   auto loop = std::make_unique<Loop>(std::move(options), *std::move(tokens), std::move(tls),
-                                     *std::move(listener), std::move(epoll), std::move(wake));
+                                     *std::move(listener), *std::move(poll));
   if (absl::Status status = loop->Start(); !status.ok()) return status;
   return absl::WrapUnique(new PeerServer(std::move(loop)));
 }

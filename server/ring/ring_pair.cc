@@ -1,6 +1,5 @@
 #include "server/ring/ring_pair.h"
 
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -29,22 +28,16 @@ absl::Status Damaged(const char* what) { return MakeError(Reason::kInvalidArgume
 
 }  // namespace
 
-RingInbox::RingInbox() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-
 void RingInbox::Put(News news, std::shared_ptr<RingPair> pair) {
   {
     absl::MutexLock lock(&mutex_);
     if (closed_) return;
     items_.push_back({news, std::move(pair)});
   }
-  Poke();
+  poll_.Wake();
 }
 
-void RingInbox::Poke() { eventfd_write(event_.get(), 1); }
-
 std::vector<RingInbox::Item> RingInbox::TakeAll() {
-  eventfd_t pokes;
-  eventfd_read(event_.get(), &pokes);
   absl::MutexLock lock(&mutex_);
   return std::exchange(items_, {});
 }

@@ -6,11 +6,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "base/event_poll.h"
+#include "base/file_descriptor.h"
 #include "server/batch/batch_run.h"
 #include "server/batch/session_batches.h"
 #include "server/callers/stream_slots.h"
@@ -34,22 +37,19 @@ class RingInbox {
     std::shared_ptr<RingPair> pair;
   };
 
-  RingInbox();
-  // False if the system has no descriptor left.
-  bool valid() const { return event_.valid(); }
-  // An eventfd, which no other process has.
-  int event() const { return event_.get(); }
+  // `poll` is woken by Put.
+  explicit RingInbox(EventPoll poll) : poll_(std::move(poll)) {}
+  // Of the poller's thread, apart from Wake.
+  EventPoll& poll() { return poll_; }
   // After Close it does nothing.
   void Put(News news, std::shared_ptr<RingPair> pair) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Wakes the poller.
-  void Poke();
   std::vector<Item> TakeAll() ABSL_LOCKS_EXCLUDED(mutex_);
   // The poller has ended. Drops the items: their pairs own this object, so they would never be
   // freed.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  const FileDescriptor event_;
+  EventPoll poll_;
   absl::Mutex mutex_;                                // No other lock is taken under it.
   std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);  // Empty once closed.
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -3,12 +3,11 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/str_cat.h"
+#include "absl/status/status.h"
+#include "base/event_poll.h"
 
 namespace pagoda::server {
 namespace {
@@ -20,25 +19,17 @@ constexpr ring::Clock::duration kLookAround = std::chrono::microseconds(10);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RingPoller>> RingPoller::Start() {
-  FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-  auto inbox = std::make_shared<RingInbox>();
-  epoll_event event = {.events = EPOLLIN, .data = {.ptr = nullptr}};
-  if (!epoll.valid() || !inbox->valid() ||
-      epoll_ctl(epoll.get(), EPOLL_CTL_ADD, inbox->event(), &event) != 0) {
-    return absl::ResourceExhaustedError("this process has reached its limit of open files");
-  }
-  auto poller = absl::WrapUnique(new RingPoller(std::move(epoll), std::move(inbox)));
+  absl::StatusOr<EventPoll> poll = EventPoll::Create();
+  if (!poll.ok()) return poll.status();
+  auto poller = absl::WrapUnique(new RingPoller(std::make_shared<RingInbox>(*std::move(poll))));
   absl::Status started = poller->thread_.Start(kThreadName, [self = poller.get()] { self->Run(); });
   if (!started.ok()) return started;
   return poller;
 }
 
-RingPoller::RingPoller(FileDescriptor epoll, std::shared_ptr<RingInbox> inbox)
-    : epoll_(std::move(epoll)), inbox_(std::move(inbox)) {}
-
 RingPoller::~RingPoller() {
   stopping_.store(true, std::memory_order_release);
-  inbox_->Poke();
+  inbox_->poll().Wake();
   thread_.Join();
   inbox_->Close();
 }
@@ -60,7 +51,7 @@ void RingPoller::Run() {
       do {
         ServeAwake();
       } while (AnyRequest() && ring::Clock::now() < round_end);
-      TakeEvents(0);
+      TakeEvents(absl::ZeroDuration());
       idle_since = ring::Clock::now();
       slept = false;
       continue;
@@ -70,7 +61,7 @@ void RingPoller::Run() {
     // The spin can have taken the destructor's wake.
     if (stopping_.load(std::memory_order_acquire)) return;
     slept = true;
-    TakeEvents(-1);
+    TakeEvents(absl::InfiniteDuration());
   }
 }
 
@@ -98,7 +89,7 @@ bool RingPoller::SpinForRequest() {
     const ring::Clock::duration left = end - ring::Clock::now();
     if (ring::SpinUntil(any, std::min(left, kLookAround))) return true;
     if (left <= kLookAround || awake_.empty()) return false;
-    TakeEvents(0);
+    TakeEvents(absl::ZeroDuration());
   }
 }
 
@@ -108,20 +99,10 @@ void RingPoller::PutToSleep() {
                awake_.end());
 }
 
-void RingPoller::TakeEvents(int timeout_ms) {
-  std::array<epoll_event, 32> events;
-  const int count =
-      epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
-  bool inbox = false;
-  for (int i = 0; i < count; ++i) {
-    auto* const pair = static_cast<RingPair*>(events[i].data.ptr);
-    if (pair == nullptr) {
-      inbox = true;
-    } else {
-      OnWake(pair);
-    }
-  }
-  if (inbox) TakeInbox();
+void RingPoller::TakeEvents(absl::Duration timeout) {
+  const EventPoll::Ready ready = inbox_->poll().Wait(timeout);
+  for (void* const pair : ready.sources) OnWake(static_cast<RingPair*>(pair));
+  if (ready.is_woken) TakeInbox();
 }
 
 void RingPoller::TakeInbox() {
@@ -136,8 +117,7 @@ void RingPoller::TakeInbox() {
 
 void RingPoller::OnAdded(std::shared_ptr<RingPair> pair) {
   RingPair* const key = pair.get();
-  epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data = {.ptr = key}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, pair->wake_socket(), &event) != 0) {
+  if (!inbox_->poll().Add(pair->wake_socket(), EPOLLIN | EPOLLRDHUP, key)) {
     pair->End(absl::ResourceExhaustedError("the daemon cannot watch another pair of rings"));
     size_.fetch_sub(1, std::memory_order_acq_rel);
     return;
@@ -167,7 +147,7 @@ void RingPoller::Awaken(RingPair* pair) {
 }
 
 void RingPoller::Forget(RingPair* pair) {
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, pair->wake_socket(), nullptr);
+  inbox_->poll().Remove(pair->wake_socket());
   awake_.erase(std::remove(awake_.begin(), awake_.end(), pair), awake_.end());
   pairs_.erase(pair);
   size_.fetch_sub(1, std::memory_order_acq_rel);

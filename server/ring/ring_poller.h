@@ -5,10 +5,12 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/thread.h"
 #include "server/ring/ring_pair.h"
 #include "wire/ring/ring_wake.h"
@@ -37,7 +39,7 @@ class RingPoller {
   size_t size() const { return size_.load(std::memory_order_acquire); }
 
  private:
-  RingPoller(FileDescriptor epoll, std::shared_ptr<RingInbox> inbox);
+  explicit RingPoller(std::shared_ptr<RingInbox> inbox) : inbox_(std::move(inbox)) {}
   void Run();
   // Serves every awake pair that has a request.
   void ServeAwake();
@@ -46,8 +48,8 @@ class RingPoller {
   bool SpinForRequest();
   // Lets the awake pairs wait. A pair that just got a request stays awake.
   void PutToSleep();
-  // Takes what the system reports, and waits for it up to `timeout_ms` (-1: for ever).
-  void TakeEvents(int timeout_ms);
+  // Takes what the system reports, and waits for it up to `timeout`.
+  void TakeEvents(absl::Duration timeout);
   // Takes the pairs that are new, or whose batch has ended elsewhere.
   void TakeInbox();
   void OnAdded(std::shared_ptr<RingPair> pair);
@@ -55,9 +57,8 @@ class RingPoller {
   void Awaken(RingPair* pair);
   void Forget(RingPair* pair);
 
-  const FileDescriptor epoll_;
-  const std::shared_ptr<RingInbox> inbox_;
-  std::atomic<size_t> size_ = 0;  // Pairs added and not forgotten.
+  const std::shared_ptr<RingInbox> inbox_;  // With the descriptors of the pairs.
+  std::atomic<size_t> size_ = 0;            // Pairs added and not forgotten.
   std::atomic<bool> stopping_ = false;
 
   // Used by the thread alone. A pair is in awake_, or it waits for its client's wake, or its batch

@@ -401,7 +401,7 @@ TEST_F(RingHubTest, ManyPairsShareAPoller) {
 
 // News can arrive when the poller ends, and after it.
 TEST_F(RingHubTest, AnInboxThatIsClosedKeepsNoPair) {
-  const auto inbox = std::make_shared<RingInbox>();
+  const auto inbox = std::make_shared<RingInbox>(*EventPoll::Create());
   const auto make = [&] {
     FileDescriptor memory_fd, own, others;
     auto memory = ring::Memory::Create(ring::kDefaultBytes, &memory_fd);
