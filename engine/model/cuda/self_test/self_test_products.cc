@@ -142,20 +142,74 @@ void NormRow(absl::Span<double> row, const std::vector<float>& weights,
 
 enum class ProductInput : uint8_t { kRounded, kFloats, kNormed };
 
+// What goes into a product, and what its outputs hold before.
+struct ProductNumbers {
+  std::vector<float> input;
+  std::vector<float> weights;
+  std::vector<float> bias;
+  std::vector<float> norm;
+  std::vector<float> norm_bias;
+  std::vector<float> output;
+};
+
+// Row `r` of the input behind the norm, rounded to the product's type.
+std::vector<float> FactorsOf(const ProductNumbers& numbers, const FusedProductArgs& args,
+                             uint64_t r) {
+  const auto from = numbers.input.begin() + static_cast<std::ptrdiff_t>(r * args.inputs);
+  std::vector<double> normed(from, from + static_cast<std::ptrdiff_t>(args.inputs));
+  NormRow(absl::MakeSpan(normed), numbers.norm, numbers.norm_bias, args);
+  std::vector<float> factors(normed.begin(), normed.end());
+  BytesOf(args.type, factors);
+  return factors;
+}
+
+double ProductSum(const ProductNumbers& numbers, const std::vector<float>& factors, uint64_t o) {
+  double sum = numbers.bias[o];
+  for (uint64_t i = 0; i < factors.size(); ++i) {
+    sum += double{factors[i]} * numbers.weights[o * factors.size() + i];
+  }
+  return sum;
+}
+
+std::vector<double> ExpectedOutputs(const ProductNumbers& numbers, const FusedProductArgs& args) {
+  const uint64_t cols = args.output.cols;
+  std::vector<double> expected;
+  for (uint64_t r = 0; r < args.output.rows; ++r) {
+    const std::vector<float> factors = FactorsOf(numbers, args, r);
+    for (uint64_t c = 0; c < cols; ++c) {
+      const double sum = ProductSum(numbers, factors, c);
+      switch (args.end) {
+        case ProductEnd::kStore:
+          expected.push_back(sum);
+          break;
+        case ProductEnd::kAdd:
+          expected.push_back(numbers.output[r * cols + c] + sum);
+          break;
+        case ProductEnd::kGate:
+          expected.push_back(GatedNumber(args.gate, sum, ProductSum(numbers, factors, cols + c)));
+          break;
+        case ProductEnd::kActivate:
+          expected.push_back(ActivationOf(args.gate, sum));
+      }
+    }
+  }
+  return expected;
+}
+
 // Inputs and outputs that no load and no tile divides.
 double ErrorOf(TestBed& bed, const ModelConfig& config, ElementType type, uint64_t rows,
                ProductInput input_kind, ProductEnd end, const MultiplyFunction& multiply) {
   constexpr uint64_t kInputs = 1096;
   constexpr uint64_t kOutputs = 26;
-  TestNumbers numbers(31 + static_cast<uint32_t>(end));
-  std::vector<float> input = numbers.Many(rows * kInputs, 3);
-  std::vector<float> weights = numbers.Many(kOutputs * kInputs, 0.1f);
-  const std::vector<float> bias = numbers.Many(kOutputs, 1);
-  const std::vector<float> norm = numbers.Many(kInputs, 1);
-  const std::vector<float> norm_bias = numbers.Many(kInputs, 1);
   const uint64_t cols = end == ProductEnd::kGate ? kOutputs / 2 : kOutputs;
   const bool is_rounded = end == ProductEnd::kGate || end == ProductEnd::kActivate;
-  std::vector<float> output = numbers.Many(rows * cols, 1);
+  TestNumbers random(31 + static_cast<uint32_t>(end));
+  ProductNumbers numbers = {.input = random.Many(rows * kInputs, 3),
+                            .weights = random.Many(kOutputs * kInputs, 0.1f),
+                            .bias = random.Many(kOutputs, 1),
+                            .norm = random.Many(kInputs, 1),
+                            .norm_bias = random.Many(kInputs, 1),
+                            .output = random.Many(rows * cols, 1)};
 
   const ElementType input_type =
       input_kind == ProductInput::kRounded ? type : ElementType::kFloat32;
@@ -163,17 +217,17 @@ double ErrorOf(TestBed& bed, const ModelConfig& config, ElementType type, uint64
   const bool is_normed = input_kind == ProductInput::kNormed;
   FusedProductArgs args = {
       .type = type,
-      .weights = bed.Bring(BytesOf(type, weights)),
-      .bias = bed.Bring(bias),
+      .weights = bed.Bring(BytesOf(type, numbers.weights)),
+      .bias = bed.Bring(numbers.bias),
       .inputs = kInputs,
       .outputs = kOutputs,
-      .norm = is_normed ? bed.Bring(norm) : nullptr,
-      .norm_bias = is_normed && config.layer_norms ? bed.Bring(norm_bias) : nullptr,
+      .norm = is_normed ? bed.Bring(numbers.norm) : nullptr,
+      .norm_bias = is_normed && config.layer_norms ? bed.Bring(numbers.norm_bias) : nullptr,
       .eps = config.rms_norm_eps,
       .end = end,
       .gate = GateOf(config)};
-  const std::byte* const device_input = bed.Bring(BytesOf(input_type, input));
-  std::byte* const device_output = bed.Bring(BytesOf(output_type, output));
+  const std::byte* const device_input = bed.Bring(BytesOf(input_type, numbers.input));
+  std::byte* const device_output = bed.Bring(BytesOf(output_type, numbers.output));
   const auto view = [&](const std::byte* data, uint64_t view_cols, ElementType of) {
     return RowsView{.data = reinterpret_cast<float*>(const_cast<std::byte*>(data)),
                     .stride = view_cols,
@@ -184,38 +238,9 @@ double ErrorOf(TestBed& bed, const ModelConfig& config, ElementType type, uint64
   args.input = view(device_input, kInputs, input_type);
   args.output = view(device_output, cols, output_type);
   bed.Keep([&] { return multiply(args); });
-
-  std::vector<double> expected;
-  for (uint64_t r = 0; r < rows; ++r) {
-    const auto from = input.begin() + static_cast<std::ptrdiff_t>(r * kInputs);
-    std::vector<double> normed(from, from + static_cast<std::ptrdiff_t>(kInputs));
-    NormRow(absl::MakeSpan(normed), norm, norm_bias, args);
-    std::vector<float> factors(normed.begin(), normed.end());
-    BytesOf(type, factors);
-    const auto product = [&](uint64_t o) {
-      double sum = bias[o];
-      for (uint64_t i = 0; i < kInputs; ++i) sum += double{factors[i]} * weights[o * kInputs + i];
-      return sum;
-    };
-    for (uint64_t c = 0; c < cols; ++c) {
-      const double sum = product(c);
-      switch (end) {
-        case ProductEnd::kStore:
-          expected.push_back(sum);
-          break;
-        case ProductEnd::kAdd:
-          expected.push_back(output[r * cols + c] + sum);
-          break;
-        case ProductEnd::kGate:
-          expected.push_back(GatedNumber(args.gate, sum, product(cols + c)));
-          break;
-        case ProductEnd::kActivate:
-          expected.push_back(ActivationOf(args.gate, sum));
-      }
-    }
-  }
   const uint64_t bytes = rows * cols * kernels::ElementBytes(output_type);
-  return RowError(FloatsOf(output_type, bed.Take(device_output, bytes)), expected, cols);
+  return RowError(FloatsOf(output_type, bed.Take(device_output, bytes)),
+                  ExpectedOutputs(numbers, args), cols);
 }
 
 // Each kind of product of a model, alone and in the largest step.
