@@ -114,16 +114,7 @@ TEST(TopStateTest, ADirectionBeginsWithItsFirstCopy) {
   EXPECT_DOUBLE_EQ(state.rates()->directions[0].copies, 40);
 }
 
-TEST(TopStateTest, AnObjectForPrograms) {
-  TopState state = TwoLooks();
-  nlohmann::ordered_json json = TopJson(state);
-  EXPECT_EQ(json["endpoint"], "127.0.0.1:7070");
-  EXPECT_EQ(json["events_per_second"], 25.0);
-  EXPECT_EQ(json["windows"][0]["interval_hit_rate"], 0.75);
-  EXPECT_EQ(json["windows"][0]["tiers"][0]["active_blocks"], 500);
-  EXPECT_EQ(json["tenants"][0]["used_blocks"], 120);
-  EXPECT_EQ(json["transfers"]["directions"][0]["copies_per_second"], 40.0);
-  EXPECT_EQ(json["stream"].dump(2), R"({
+constexpr char kStreamOfTwoLooks[] = R"({
   "state": "live",
   "state_seconds": 7.0,
   "snapshots": 1,
@@ -186,9 +177,27 @@ TEST(TopStateTest, AnObjectForPrograms) {
       "what": "block 5, tier primary -> secondary"
     }
   ]
-})");
+})";
+
+TEST(TopStateTest, AnObjectForPrograms) {
+  const nlohmann::ordered_json json = TopJson(TwoLooks());
+  EXPECT_EQ(json["endpoint"], "127.0.0.1:7070");
+  EXPECT_EQ(json["events_per_second"], 25.0);
+  EXPECT_EQ(json["windows"][0]["interval_hit_rate"], 0.75);
+  EXPECT_EQ(json["windows"][0]["tiers"][0]["active_blocks"], 500);
+  EXPECT_EQ(json["tenants"][0]["used_blocks"], 120);
+  EXPECT_EQ(json["transfers"]["directions"][0]["copies_per_second"], 40.0);
+}
+
+TEST(TopStateTest, TheStreamsObjectForPrograms) {
+  EXPECT_EQ(TopJson(TwoLooks())["stream"].dump(2), kStreamOfTwoLooks);
+}
+
+TEST(TopStateTest, AfterAFailureTheObjectHasTheErrorAndNoFigures) {
+  TopState state = TwoLooks();
+  ASSERT_TRUE(TopJson(state).contains("windows"));
   state.Fail(absl::UnavailableError("gone"), kStart);
-  json = TopJson(state);
+  const nlohmann::ordered_json json = TopJson(state);
   EXPECT_EQ(json["error"], "gone");
   EXPECT_FALSE(json.contains("windows"));
 }
