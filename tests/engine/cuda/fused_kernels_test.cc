@@ -167,36 +167,98 @@ INSTANTIATE_TEST_SUITE_P(Heads, PlaceHeadsTest, testing::ValuesIn(kHeads), [](co
          (heads.param.neighbours ? "InNeighbours" : "");
 });
 
+// Rows of queries, keys and values, and what places them.
+class HeadsToPlace {
+ public:
+  HeadsToPlace(const HeadsCase& heads, uint64_t tokens, uint64_t queries, uint64_t keys)
+      : heads_(heads), tokens_(tokens), queries_(queries), keys_(keys) {}
+
+  const std::vector<float>& input() const { return input_; }
+  // What becomes of the element `i` of a head: queries come first, then keys, then values.
+  double Placed(uint64_t token, uint64_t head, uint64_t i) const;
+  // `rows` is a copy of the input in device memory.
+  PlaceHeadsArgs Args(float* rows, const RowsView& placed, const int64_t* slots,
+                      const kernels::KvLayer& kv) const;
+
+ private:
+  const HeadsCase heads_;
+  const uint64_t tokens_, queries_, keys_;
+  const uint64_t dim_ = heads_.head_dim, half_ = heads_.half_dim;
+  const uint64_t cols_ = (queries_ + 2 * keys_) * dim_;
+  std::mt19937 random_{heads_.head_dim + heads_.half_dim};
+  const std::vector<float> input_ = Numbers(tokens_ * cols_, 3, random_);
+  const std::vector<float> query_norm_ = Numbers(dim_, 2, random_);
+  const std::vector<float> key_norm_ = Numbers(dim_, 2, random_);
+  const std::vector<float> cosines_ = Numbers(tokens_ * half_ + 1, 1, random_);
+  const std::vector<float> sines_ = Numbers(tokens_ * half_ + 1, 1, random_);
+  const DeviceArray<float> device_query_norm_{query_norm_}, device_key_norm_{key_norm_};
+  const DeviceArray<float> device_cosines_{cosines_}, device_sines_{sines_};
+};
+
+double HeadsToPlace::Placed(uint64_t token, uint64_t head, uint64_t i) const {
+  const auto from = input_.begin() + static_cast<ptrdiff_t>(token * cols_ + head * dim_);
+  std::vector<double> row(from, from + static_cast<ptrdiff_t>(dim_));
+  if (head >= queries_ + keys_) return row[i];
+  if (heads_.normed) Norm(row, head < queries_ ? query_norm_ : key_norm_, 0.25);
+  if (i < heads_.first_element || i >= heads_.first_element + 2 * half_) return row[i];
+  const uint64_t k = i - heads_.first_element;
+  const uint64_t pair = heads_.neighbours ? k / 2 : k % half_;
+  const uint64_t low = heads_.first_element + (heads_.neighbours ? 2 * pair : pair);
+  const uint64_t high = low + (heads_.neighbours ? 1 : half_);
+  const double cosine = cosines_[token * half_ + pair], sine = sines_[token * half_ + pair];
+  return i == low ? row[low] * cosine - row[high] * sine : row[high] * cosine + row[low] * sine;
+}
+
+PlaceHeadsArgs HeadsToPlace::Args(float* rows, const RowsView& placed, const int64_t* slots,
+                                  const kernels::KvLayer& kv) const {
+  const RowsView all = {.data = rows, .stride = cols_, .rows = tokens_, .cols = cols_};
+  return {.rotation = {.head_dim = heads_.head_dim,
+                       .first_element = heads_.first_element,
+                       .neighbours = heads_.neighbours},
+          .angles = {.cosines = device_cosines_.data(),
+                     .sines = device_sines_.data(),
+                     .half_dim = heads_.half_dim},
+          .query_norm = heads_.normed ? device_query_norm_.data() : nullptr,
+          .key_norm = heads_.normed ? device_key_norm_.data() : nullptr,
+          .eps = 0.25f,
+          .queries = all.Columns(0, queries_ * dim_),
+          .keys = all.Columns(queries_ * dim_, keys_ * dim_),
+          .values = all.Columns((queries_ + keys_) * dim_, keys_ * dim_),
+          .placed = placed,
+          .token_slots = slots,
+          .kv = kv};
+}
+
+// Expects the heads from `first_head` on, of K and then of V, in the place of the token, and leaves
+// it as if it had never been written.
+void ExpectAndForget(const HeadsToPlace& heads, uint64_t first_head, uint64_t token, int64_t place,
+                     const kernels::KvLayer& kv, std::vector<std::byte>& pool) {
+  kernels::VisitElementType(kv.type, [&]<class T>() {
+    const uint64_t slot = static_cast<uint64_t>(place) / kv.tokens_per_block;
+    const uint64_t in_slot = static_cast<uint64_t>(place) % kv.tokens_per_block;
+    for (uint64_t i = 0; i < 2 * kv.num_kv_heads * kv.head_dim; ++i) {
+      std::byte* const at = pool.data() + slot * kv.slot_stride_bytes +
+                            i / kv.head_dim * kv.head_stride_bytes +
+                            in_slot * kv.token_stride_bytes + i % kv.head_dim * sizeof(T);
+      T element;
+      std::memcpy(&element, at, sizeof(T));
+      const double wanted = heads.Placed(token, first_head + i / kv.head_dim, i % kv.head_dim);
+      const double rounding = sizeof(T) == 4 ? 0 : 0x1p-8;
+      ASSERT_NEAR(kernels::ToFloat(element), wanted, (2e-6 + rounding) * (1 + std::abs(wanted)))
+          << "token " << token << ", " << i;
+      std::fill_n(at, sizeof(T), kUntouched);
+    }
+  });
+}
+
 TEST_P(PlaceHeadsTest, NormsRotatesAndWritesWhatBelongsToTokens) {
   constexpr uint64_t kTokens = 4, kQueries = 6, kKeys = 3, kBlock = 4, kSlots = 5;
-  const HeadsCase& heads = GetParam();
-  const uint64_t dim = heads.head_dim, half = heads.half_dim;
-  std::mt19937 random(heads.head_dim + heads.half_dim);
-  const uint64_t cols = (kQueries + 2 * kKeys) * dim;
-  const std::vector<float> input = Numbers(kTokens * cols, 3, random);
-  const std::vector<float> query_norm = Numbers(dim, 2, random), key_norm = Numbers(dim, 2, random);
-  const std::vector<float> cosines = Numbers(kTokens * half + 1, 1, random),
-                           sines = Numbers(kTokens * half + 1, 1, random);
+  const uint64_t dim = GetParam().head_dim;
+  const HeadsToPlace heads(GetParam(), kTokens, kQueries, kKeys);
+  const DeviceArray<float> rows(heads.input());
   // In a block, padding, behind the pool, and the first place.
   const std::vector<int64_t> slots = {3 * kBlock + 2, -1, kSlots * kBlock, 0};
-  const DeviceArray<float> device_input(input), device_query_norm(query_norm),
-      device_key_norm(key_norm), device_cosines(cosines), device_sines(sines);
   const DeviceArray<int64_t> device_slots(slots);
-
-  const auto expected = [&](uint64_t token, uint64_t head, uint64_t i) {
-    const auto from = input.begin() + static_cast<ptrdiff_t>(token * cols + head * dim);
-    std::vector<double> row(from, from + static_cast<ptrdiff_t>(dim));
-    if (head >= kQueries + kKeys) return row[i];
-    if (heads.normed) Norm(row, head < kQueries ? query_norm : key_norm, 0.25);
-    if (i < heads.first_element || i >= heads.first_element + 2 * half) return row[i];
-    const uint64_t k = i - heads.first_element;
-    const uint64_t pair = heads.neighbours ? k / 2 : k % half;
-    const uint64_t low = heads.first_element + (heads.neighbours ? 2 * pair : pair);
-    const uint64_t high = low + (heads.neighbours ? 1 : half);
-    const double cosine = cosines[token * half + pair], sine = sines[token * half + pair];
-    return i == low ? row[low] * cosine - row[high] * sine : row[high] * cosine + row[low] * sine;
-  };
-
   for (const ElementType type : kTypes) {
     const uint64_t head_bytes = kBlock * dim * kernels::ElementBytes(type);
     // A row of the pool is a block of a head; a slot has those of K, then those of V.
@@ -208,50 +270,22 @@ TEST_P(PlaceHeadsTest, NormsRotatesAndWritesWhatBelongsToTokens) {
                                  .num_slots = kSlots,
                                  .num_kv_heads = kKeys,
                                  .tokens_per_block = kBlock,
-                                 .head_dim = heads.head_dim,
+                                 .head_dim = GetParam().head_dim,
                                  .slot_stride_bytes = 2 * kKeys * head_bytes,
                                  .head_stride_bytes = head_bytes,
                                  .token_stride_bytes = dim * kernels::ElementBytes(type)};
     const TypedRows placed(type, kTokens, kQueries * dim, kQueries * dim + 8);
-    const RowsView all = {
-        .data = device_input.data(), .stride = cols, .rows = kTokens, .cols = cols};
-    ASSERT_EQ(LaunchPlaceHeads({.rotation = {.head_dim = heads.head_dim,
-                                             .first_element = heads.first_element,
-                                             .neighbours = heads.neighbours},
-                                .angles = {.cosines = device_cosines.data(),
-                                           .sines = device_sines.data(),
-                                           .half_dim = heads.half_dim},
-                                .query_norm = heads.normed ? device_query_norm.data() : nullptr,
-                                .key_norm = heads.normed ? device_key_norm.data() : nullptr,
-                                .eps = 0.25f,
-                                .queries = all.Columns(0, kQueries * dim),
-                                .keys = all.Columns(kQueries * dim, kKeys * dim),
-                                .values = all.Columns((kQueries + kKeys) * dim, kKeys * dim),
-                                .placed = placed.view(),
-                                .token_slots = device_slots.data(),
-                                .kv = kv},
-                               nullptr),
-              0);
-    placed.Expect([&](uint64_t token, uint64_t c) { return expected(token, c / dim, c % dim); });
+    ASSERT_EQ(
+        LaunchPlaceHeads(heads.Args(rows.data(), placed.view(), device_slots.data(), kv), nullptr),
+        0);
+    placed.Expect(
+        [&](uint64_t token, uint64_t c) { return heads.Placed(token, c / dim, c % dim); });
     FinishDevice();
     std::vector<std::byte> now(kSlots * kv.slot_stride_bytes);
     kernels::cuda::CopyFromDevice(now.data(), bytes, now.size());
-    kernels::VisitElementType(type, [&]<class T>() {
-      for (const size_t token : {size_t{0}, size_t{3}}) {
-        for (uint64_t i = 0; i < 2 * kKeys * dim; ++i) {
-          std::byte* const at = now.data() + slots[token] / kBlock * kv.slot_stride_bytes +
-                                i / dim * head_bytes +
-                                slots[token] % kBlock * kv.token_stride_bytes + i % dim * sizeof(T);
-          T element;
-          std::memcpy(&element, at, sizeof(T));
-          const double wanted = expected(token, kQueries + i / dim, i % dim);
-          const double rounding = sizeof(T) == 4 ? 0 : 0x1p-8;
-          ASSERT_NEAR(kernels::ToFloat(element), wanted, (2e-6 + rounding) * (1 + std::abs(wanted)))
-              << "token " << token << ", " << i;
-          std::fill_n(at, sizeof(T), kUntouched);
-        }
-      }
-    });
+    for (const size_t token : {size_t{0}, size_t{3}}) {
+      ExpectAndForget(heads, kQueries, token, slots[token], kv, now);
+    }
     EXPECT_TRUE(std::all_of(now.begin(), now.end(), [](auto b) { return b == kUntouched; }));
   }
 }
@@ -259,48 +293,27 @@ TEST_P(PlaceHeadsTest, NormsRotatesAndWritesWhatBelongsToTokens) {
 // Without a pool, the queries leave their rows, the keys change in theirs, and the values stay.
 TEST_P(PlaceHeadsTest, KeysStayInTheirRowsWithoutAPool) {
   constexpr uint64_t kTokens = 3, kQueries = 4, kKeys = 2;
-  const HeadsCase& heads = GetParam();
-  const uint64_t dim = heads.head_dim, half = heads.half_dim;
-  std::mt19937 random(heads.head_dim + heads.half_dim);
-  const uint64_t cols = (kQueries + 2 * kKeys) * dim;
-  const std::vector<float> input = Numbers(kTokens * cols, 3, random);
-  const std::vector<float> query_norm = Numbers(dim, 2, random), key_norm = Numbers(dim, 2, random);
-  const std::vector<float> cosines = Numbers(kTokens * half + 1, 1, random),
-                           sines = Numbers(kTokens * half + 1, 1, random);
-  const DeviceArray<float> device_query_norm(query_norm), device_key_norm(key_norm),
-      device_cosines(cosines), device_sines(sines), pool(2 * kTokens * kKeys * dim);
+  const uint64_t dim = GetParam().head_dim, cols = (kQueries + 2 * kKeys) * dim;
+  const HeadsToPlace heads(GetParam(), kTokens, kQueries, kKeys);
+  const std::vector<float>& input = heads.input();
+  const DeviceArray<float> pool(2 * kTokens * kKeys * dim);
   std::vector<int64_t> places;
   for (int64_t token = 0; token < int64_t{kTokens}; ++token) places.push_back(token);
   const DeviceArray<int64_t> slots(places);
   // The same with a pool of fp32, which the test above compares with plain loops.
   const auto place = [&](const DeviceArray<float>& memory, const TypedRows& placed,
                          std::byte* keys) {
-    const RowsView all = {.data = memory.data(), .stride = cols, .rows = kTokens, .cols = cols};
-    return LaunchPlaceHeads(
-        {.rotation = {.head_dim = heads.head_dim,
-                      .first_element = heads.first_element,
-                      .neighbours = heads.neighbours},
-         .angles = {.cosines = device_cosines.data(),
-                    .sines = device_sines.data(),
-                    .half_dim = heads.half_dim},
-         .query_norm = heads.normed ? device_query_norm.data() : nullptr,
-         .key_norm = heads.normed ? device_key_norm.data() : nullptr,
-         .eps = 0.25f,
-         .queries = all.Columns(0, kQueries * dim),
-         .keys = all.Columns(kQueries * dim, kKeys * dim),
-         .values = all.Columns((kQueries + kKeys) * dim, kKeys * dim),
-         .placed = placed.view(),
-         .token_slots = slots.data(),
-         .kv = {.keys = keys,
-                .values = keys == nullptr ? nullptr : keys + kTokens * kKeys * dim * sizeof(float),
-                .num_slots = kTokens,
-                .num_kv_heads = kKeys,
-                .tokens_per_block = 1,
-                .head_dim = heads.head_dim,
-                .slot_stride_bytes = kKeys * dim * sizeof(float),
-                .head_stride_bytes = dim * sizeof(float),
-                .token_stride_bytes = dim * sizeof(float)}},
-        nullptr);
+    const kernels::KvLayer kv = {
+        .keys = keys,
+        .values = keys == nullptr ? nullptr : keys + kTokens * kKeys * dim * sizeof(float),
+        .num_slots = kTokens,
+        .num_kv_heads = kKeys,
+        .tokens_per_block = 1,
+        .head_dim = GetParam().head_dim,
+        .slot_stride_bytes = kKeys * dim * sizeof(float),
+        .head_stride_bytes = dim * sizeof(float),
+        .token_stride_bytes = dim * sizeof(float)};
+    return LaunchPlaceHeads(heads.Args(memory.data(), placed.view(), slots.data(), kv), nullptr);
   };
   const DeviceArray<float> apart(input);
   const TypedRows exact(ElementType::kFloat32, kTokens, kQueries * dim, kQueries * dim);

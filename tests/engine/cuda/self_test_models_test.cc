@@ -101,7 +101,7 @@ struct Fault {
   std::function<void(TestedKernels&)> plant;
 };
 
-std::vector<Fault> LayerFaults() {
+std::vector<Fault> NormAndActivationFaults() {
   return {
       {"layer norm without its mean", "Bloom", "layer_norm",
        [](TestedKernels& k) {
@@ -146,6 +146,11 @@ std::vector<Fault> LayerFaults() {
            return LaunchGate(changed, input, output, stream);
          };
        }},
+  };
+}
+
+std::vector<Fault> RotationFaults() {
+  return {
       {"yarn's factor is not used", "gpt-oss", "rotary",
        [](TestedKernels& k) {
          k.angles = [](const int32_t* positions, uint64_t count, const float* frequencies, float,
@@ -180,6 +185,11 @@ std::vector<Fault> LayerFaults() {
            return LaunchRotate(changed, angles, norm, eps, heads, stream);
          };
        }},
+  };
+}
+
+std::vector<Fault> HeadCopyAndRowListFaults() {
+  return {
       {"heads are not copied", "DeepSeek", "head_copy",
        [](TestedKernels& k) {
          k.copy_heads = [](uint32_t, uint32_t, const HeadsView&, const HeadsView&, Stream) {
@@ -219,8 +229,8 @@ std::vector<Fault> LayerFaults() {
   };
 }
 
-TEST(SelfTestModelsTest, AFaultInASmallLayerIsFoundAndTheModelIsRefused) {
-  for (const Fault& fault : LayerFaults()) {
+void ExpectFoundAndRefused(const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults) {
     SCOPED_TRACE(fault.name);
     TestedKernels kernels;
     fault.plant(kernels);
@@ -232,6 +242,18 @@ TEST(SelfTestModelsTest, AFaultInASmallLayerIsFoundAndTheModelIsRefused) {
     EXPECT_EQ(refusal.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(refusal.message()), HasSubstr(fault.part));
   }
+}
+
+TEST(SelfTestModelsTest, AFaultInANormOrAnActivationIsFoundAndTheModelIsRefused) {
+  ExpectFoundAndRefused(NormAndActivationFaults());
+}
+
+TEST(SelfTestModelsTest, AFaultInARotationIsFoundAndTheModelIsRefused) {
+  ExpectFoundAndRefused(RotationFaults());
+}
+
+TEST(SelfTestModelsTest, AFaultInACopyOfHeadsOrASumOfRowsIsFoundAndTheModelIsRefused) {
+  ExpectFoundAndRefused(HeadCopyAndRowListFaults());
 }
 
 // Attention that ignores one of its arguments.
