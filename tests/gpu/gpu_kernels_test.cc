@@ -59,85 +59,128 @@ TEST(GpuKernelsTest, AnEarlierErrorIsNotReportedAsItsOwn) {
   }
 }
 
+// Attention in a graph. Each run takes the contexts and the plan that were set last, at the same
+// addresses.
+class CapturedAttention {
+ public:
+  // `data` outlives it.
+  CapturedAttention(AttentionData* data, const PlanCapacity& capacity);
+  ~CapturedAttention() {
+    PAGODA_CUDA_CHECK(cudaGraphExecDestroy(runnable_));
+    PAGODA_CUDA_CHECK(cudaGraphDestroy(graph_));
+    PAGODA_CUDA_CHECK(cudaStreamDestroy(stream_));
+  }
+  CapturedAttention(const CapturedAttention&) = delete;
+  CapturedAttention& operator=(const CapturedAttention&) = delete;
+
+  void Set(const std::vector<int32_t>& contexts, const AttentionPlan& plan);
+  absl::StatusOr<AttentionResult> Replay();
+  absl::StatusOr<AttentionResult> Launch();  // Without the graph.
+
+ private:
+  AttentionData& data_;
+  const PagedAttentionParams params_ = data_.Params();
+  const DeviceArray<std::byte> plan_;
+  const DeviceArray<std::byte> workspace_;
+  cudaStream_t stream_ = nullptr;
+  AttentionExecution execution_;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t runnable_ = nullptr;
+};
+
+CapturedAttention::CapturedAttention(AttentionData* data, const PlanCapacity& capacity)
+    : data_(*data),
+      plan_(PlanBytes(capacity)),
+      workspace_(WorkspaceBytes(capacity, params_.num_heads, params_.kv.value_elements())) {
+  PAGODA_CUDA_CHECK(cudaStreamCreate(&stream_));
+  execution_ = {.stream = stream_,
+                .plan = plan_.data(),
+                .capacity = capacity,
+                .workspace = workspace_.data(),
+                .workspace_bytes = workspace_.size(),
+                .kernels = data_.attention_case().kernels};
+  PAGODA_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  EXPECT_TRUE(PagedAttention(params_, execution_).ok());
+  PAGODA_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph_));
+  PAGODA_CUDA_CHECK(cudaGraphInstantiate(&runnable_, graph_, 0));
+}
+
+void CapturedAttention::Set(const std::vector<int32_t>& contexts, const AttentionPlan& plan) {
+  CopyToDevice(const_cast<int32_t*>(params_.context_lengths.data()), contexts.data(),
+               contexts.size() * sizeof(int32_t));
+  ASSERT_TRUE(CopyPlan(plan, params_.num_heads, execution_.capacity, plan_.data(), stream_).ok());
+  PAGODA_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+absl::StatusOr<AttentionResult> CapturedAttention::Replay() {
+  data_.PoisonOutput();
+  PAGODA_CUDA_CHECK(cudaGraphLaunch(runnable_, stream_));
+  PAGODA_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  return data_.TakeResult();
+}
+
+absl::StatusOr<AttentionResult> CapturedAttention::Launch() {
+  data_.PoisonOutput();
+  if (absl::Status status = PagedAttention(params_, execution_); !status.ok()) return status;
+  FinishDevice();
+  return data_.TakeResult();
+}
+
+// The whole contexts first, then shorter ones.
+std::vector<std::vector<int32_t>> ContextsOfSteps(const std::vector<Lengths>& lengths) {
+  std::vector<std::vector<int32_t>> steps;
+  for (const int32_t shorter : {0, 1, 40, 63}) {
+    std::vector<int32_t> contexts;
+    for (const Lengths& l : lengths) contexts.push_back(std::max(l.queries, l.context - shorter));
+    steps.push_back(contexts);
+  }
+  return steps;
+}
+
+AttentionPlan PlanFor(const AttentionData& data, const std::vector<int32_t>& contexts) {
+  std::vector<int32_t> starts = {0};
+  for (const Lengths& l : data.attention_case().lengths)
+    starts.push_back(starts.back() + l.queries);
+  const PagedAttentionParams params = data.Params();
+  return PlanForCuda({.query_starts = starts,
+                      .context_lengths = contexts,
+                      .mask = params.mask,
+                      .num_kv_heads = params.kv.num_kv_heads},
+                     params.num_heads);
+}
+
+void ExpectSameFromAGraph(const AttentionCase& attention_case) {
+  AttentionData data(attention_case);
+  const std::vector<std::vector<int32_t>> steps = ContextsOfSteps(attention_case.lengths);
+  PlanCapacity capacity;
+  for (const std::vector<int32_t>& contexts : steps) {
+    capacity = Widest(capacity, CapacityFor(PlanFor(data, contexts), data.Params().num_heads));
+  }
+  CapturedAttention captured(&data, capacity);
+  for (const std::vector<int32_t>& contexts : steps) {
+    ASSERT_NO_FATAL_FAILURE(captured.Set(contexts, PlanFor(data, contexts)));
+    const absl::StatusOr<AttentionResult> replayed = captured.Replay();
+    const absl::StatusOr<AttentionResult> launched = captured.Launch();
+    ASSERT_TRUE(replayed.ok() && launched.ok());
+    EXPECT_EQ(replayed->output, launched->output);
+    EXPECT_EQ(replayed->lse, launched->lse);
+    if (contexts == steps.front()) {
+      EXPECT_EQ(Compare(attention_case, *replayed, data.Reference()), "");
+    }
+  }
+}
+
 // A graph is captured once, and runs again with shorter contexts and another plan at the same
 // addresses.
 TEST(GpuKernelsTest, AGraphRunsAgainWithOtherLengths) {
-  for (const auto& [kernels, decode] :
-       std::vector<std::pair<AttentionKernels, bool>>{{AttentionKernels::kSm80, true},
-                                                      {AttentionKernels::kSm80, false},
-                                                      {AttentionKernels::kHopper, true},
-                                                      {AttentionKernels::kHopper, false}}) {
+  const std::vector<Lengths> decode = {{1, 3000}, {1, 700}, {1, 64}};
+  const std::vector<Lengths> prefill = {{200, 900}, {1, 500}, {9, 90}};
+  for (const AttentionKernels kernels : {AttentionKernels::kSm80, AttentionKernels::kHopper}) {
     if (kernels == AttentionKernels::kHopper && !HasHopper()) continue;
-    const std::vector<Lengths> lengths = decode
-                                             ? std::vector<Lengths>{{1, 3000}, {1, 700}, {1, 64}}
-                                             : std::vector<Lengths>{{200, 900}, {1, 500}, {9, 90}};
-    AttentionData data(
-        {.num_kv_heads = 4, .head_dim = 128, .lengths = lengths, .kernels = kernels});
-    const uint32_t num_heads = 16;
-    const PagedAttentionParams params = data.Params();
-    const std::vector<int32_t> starts = [&] {
-      std::vector<int32_t> result = {0};
-      for (const Lengths& l : lengths) result.push_back(result.back() + l.queries);
-      return result;
-    }();
-    const auto plan_for = [&](const std::vector<int32_t>& contexts) {
-      return PlanForCuda({.query_starts = starts,
-                          .context_lengths = contexts,
-                          .mask = params.mask,
-                          .num_kv_heads = 4},
-                         num_heads);
-    };
-    std::vector<std::vector<int32_t>> steps;
-    for (const int32_t shorter : {0, 1, 40, 63}) {
-      std::vector<int32_t> contexts;
-      for (const Lengths& l : lengths) {
-        contexts.push_back(std::max(l.queries, l.context - shorter));
-      }
-      steps.push_back(contexts);
+    for (const std::vector<Lengths>& lengths : {decode, prefill}) {
+      ExpectSameFromAGraph(
+          {.num_kv_heads = 4, .head_dim = 128, .lengths = lengths, .kernels = kernels});
     }
-    PlanCapacity capacity;
-    for (const std::vector<int32_t>& contexts : steps) {
-      capacity = Widest(capacity, CapacityFor(plan_for(contexts), num_heads));
-    }
-    DeviceArray<std::byte> plan(PlanBytes(capacity));
-    DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, num_heads, 128));
-    cudaStream_t stream;
-    PAGODA_CUDA_CHECK(cudaStreamCreate(&stream));
-    const AttentionExecution execution = {.stream = stream,
-                                          .plan = plan.data(),
-                                          .capacity = capacity,
-                                          .workspace = workspace.data(),
-                                          .workspace_bytes = workspace.size(),
-                                          .kernels = kernels};
-    PAGODA_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    ASSERT_TRUE(PagedAttention(params, execution).ok());
-    cudaGraph_t graph;
-    cudaGraphExec_t runnable;
-    PAGODA_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-    PAGODA_CUDA_CHECK(cudaGraphInstantiate(&runnable, graph, 0));
-    for (const std::vector<int32_t>& contexts : steps) {
-      CopyToDevice(const_cast<int32_t*>(params.context_lengths.data()), contexts.data(),
-                   contexts.size() * sizeof(int32_t));
-      ASSERT_TRUE(CopyPlan(plan_for(contexts), num_heads, capacity, plan.data(), stream).ok());
-      PAGODA_CUDA_CHECK(cudaStreamSynchronize(stream));
-      data.PoisonOutput();
-      PAGODA_CUDA_CHECK(cudaGraphLaunch(runnable, stream));
-      PAGODA_CUDA_CHECK(cudaStreamSynchronize(stream));
-      const absl::StatusOr<AttentionResult> replayed = data.TakeResult();
-      data.PoisonOutput();
-      ASSERT_TRUE(PagedAttention(params, execution).ok());
-      FinishDevice();
-      const absl::StatusOr<AttentionResult> launched = data.TakeResult();
-      ASSERT_TRUE(replayed.ok() && launched.ok());
-      EXPECT_EQ(replayed->output, launched->output);
-      EXPECT_EQ(replayed->lse, launched->lse);
-      if (contexts == steps.front()) {
-        EXPECT_EQ(Compare(data.attention_case(), *replayed, data.Reference()), "");
-      }
-    }
-    PAGODA_CUDA_CHECK(cudaGraphExecDestroy(runnable));
-    PAGODA_CUDA_CHECK(cudaGraphDestroy(graph));
-    PAGODA_CUDA_CHECK(cudaStreamDestroy(stream));
   }
 }
 
@@ -177,6 +220,94 @@ TEST(GpuKernelsTest, BlocksGoAcrossAndBackOnAStream) {
   for (void* memory : pinned) PAGODA_CUDA_CHECK(cudaFreeHost(memory));
 }
 
+// The blocks of a case, at the far end of a pool of 6 GiB.
+class FarBlocks {
+ public:
+  explicit FarBlocks(const PagedAttentionParams& near);
+
+  // As the case's, with this pool and these tables.
+  const PagedAttentionParams& params() const { return params_; }
+  const std::byte* end() const { return pool_.data() + pool_.size(); }
+
+ private:
+  static std::vector<int32_t> MovedTables(const PagedAttentionParams& near, uint32_t shift);
+
+  PagedAttentionParams params_;
+  const uint32_t slots_;
+  const DeviceArray<std::byte> pool_;
+  const DeviceArray<int32_t> tables_;
+};
+
+std::vector<int32_t> FarBlocks::MovedTables(const PagedAttentionParams& near, uint32_t shift) {
+  std::vector<int32_t> tables(near.block_tables.size());
+  CopyFromDevice(tables.data(), near.block_tables.data(), tables.size() * sizeof(int32_t));
+  for (int32_t& entry : tables) {
+    if (entry >= 0) entry += static_cast<int32_t>(shift);
+  }
+  return tables;
+}
+
+FarBlocks::FarBlocks(const PagedAttentionParams& near)
+    : params_(near),
+      slots_(static_cast<uint32_t>((uint64_t{6} << 30) / near.kv.slot_stride_bytes)),
+      pool_(uint64_t{slots_} * near.kv.slot_stride_bytes),
+      tables_(MovedTables(near, slots_ - near.kv.num_slots)) {
+  const uint64_t slot_bytes = near.kv.slot_stride_bytes;
+  PAGODA_CUDA_CHECK(cudaMemset(pool_.data(), 0xff, pool_.size()));
+  PAGODA_CUDA_CHECK(cudaMemcpy(pool_.data() + (slots_ - near.kv.num_slots) * slot_bytes,
+                               near.kv.keys, near.kv.num_slots * slot_bytes,
+                               cudaMemcpyDeviceToDevice));
+  params_.kv.values = pool_.data() + (near.kv.values - near.kv.keys);
+  params_.kv.keys = pool_.data();
+  params_.kv.num_slots = slots_;
+  params_.block_tables = tables_.span();
+}
+
+// The case's attention with other parameters.
+absl::StatusOr<AttentionResult> RunWithParams(AttentionData& data,
+                                              const PagedAttentionParams& params) {
+  const AttentionPlan plan = data.Plan();
+  const PlanCapacity capacity = CapacityFor(plan, params.num_heads);
+  DeviceArray<std::byte> device_plan(PlanBytes(capacity));
+  DeviceArray<std::byte> workspace(
+      WorkspaceBytes(capacity, params.num_heads, params.kv.value_elements()));
+  absl::Status status = CopyPlan(plan, params.num_heads, capacity, device_plan.data(), nullptr);
+  if (!status.ok()) return status;
+  data.PoisonOutput();
+  status = PagedAttention(params, {.plan = device_plan.data(),
+                                   .capacity = capacity,
+                                   .workspace = workspace.data(),
+                                   .workspace_bytes = workspace.size(),
+                                   .kernels = data.attention_case().kernels});
+  if (!status.ok()) return status;
+  FinishDevice();
+  return data.TakeResult();
+}
+
+// Writes a token to the very last slot, and reads it back.
+void ExpectWriteAtTheEnd(const FarBlocks& far) {
+  const KvLayer& kv = far.params().kv;
+  const std::vector<int64_t> last = {int64_t{kv.num_slots} * 16 - 1};
+  DeviceArray<int64_t> token_slots(last);
+  const uint64_t row_size = uint64_t{kv.num_kv_heads} * kv.head_dim;
+  const std::vector<BFloat16> row(row_size, BFloat16{0x3f80});
+  DeviceArray<BFloat16> rows(row);
+  const bool has_values = kv.values != kv.keys;
+  ASSERT_TRUE(WriteCache({.rows = {.keys = rows.data(),
+                                   .values = has_values ? rows.data() : nullptr,
+                                   .type = ElementType::kBFloat16,
+                                   .key_token_stride = row_size,
+                                   .value_token_stride = row_size},
+                          .token_slots = token_slots.span(),
+                          .kv = kv},
+                         nullptr)
+                  .ok());
+  FinishDevice();
+  BFloat16 element;
+  CopyFromDevice(&element, far.end() - sizeof(element), sizeof(element));
+  EXPECT_EQ(element.bits, 0x3f80);
+}
+
 // Moves the blocks of a small pool to the far end of a pool of 6 GiB. The last two have latents.
 TEST(GpuKernelsTest, OffsetsBeyondFourGiB) {
   const AttentionCase plain = {.num_kv_heads = 8, .head_dim = 128, .lengths = {{1, 700}}};
@@ -192,62 +323,11 @@ TEST(GpuKernelsTest, OffsetsBeyondFourGiB) {
   for (const AttentionCase& attention_case : {plain, long_items, latents, generic}) {
     AttentionData data(attention_case);
     const AttentionResult expected = Result(data);
-    PagedAttentionParams params = data.Params();
-    const uint64_t slot_bytes = params.kv.slot_stride_bytes;
-    const auto large_slots = static_cast<uint32_t>((uint64_t{6} << 30) / slot_bytes);
-    const uint32_t shift = large_slots - params.kv.num_slots;
-    DeviceArray<std::byte> large(uint64_t{large_slots} * slot_bytes);
-    PAGODA_CUDA_CHECK(cudaMemset(large.data(), 0xff, large.size()));
-    PAGODA_CUDA_CHECK(cudaMemcpy(large.data() + shift * slot_bytes, params.kv.keys,
-                                 params.kv.num_slots * slot_bytes, cudaMemcpyDeviceToDevice));
-    std::vector<int32_t> tables(params.block_tables.size());
-    CopyFromDevice(tables.data(), params.block_tables.data(), tables.size() * sizeof(int32_t));
-    for (int32_t& entry : tables) {
-      if (entry >= 0) entry += static_cast<int32_t>(shift);
-    }
-    DeviceArray<int32_t> large_tables(tables);
-    params.kv.values = large.data() + (params.kv.values - params.kv.keys);
-    params.kv.keys = large.data();
-    params.kv.num_slots = large_slots;
-    params.block_tables = large_tables.span();
-    const AttentionPlan plan = data.Plan();
-    const PlanCapacity capacity = CapacityFor(plan, params.num_heads);
-    DeviceArray<std::byte> device_plan(PlanBytes(capacity));
-    DeviceArray<std::byte> workspace(
-        WorkspaceBytes(capacity, params.num_heads, params.kv.value_elements()));
-    ASSERT_TRUE(CopyPlan(plan, params.num_heads, capacity, device_plan.data(), nullptr).ok());
-    data.PoisonOutput();
-    ASSERT_TRUE(PagedAttention(params, {.plan = device_plan.data(),
-                                        .capacity = capacity,
-                                        .workspace = workspace.data(),
-                                        .workspace_bytes = workspace.size(),
-                                        .kernels = attention_case.kernels})
-                    .ok());
-    FinishDevice();
-    const absl::StatusOr<AttentionResult> result = data.TakeResult();
-    ASSERT_TRUE(result.ok());
+    const FarBlocks far(data.Params());
+    const absl::StatusOr<AttentionResult> result = RunWithParams(data, far.params());
+    ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->output, expected.output);
-
-    // Writes a token to the very last slot, and reads it back.
-    const std::vector<int64_t> last = {int64_t{large_slots} * 16 - 1};
-    DeviceArray<int64_t> token_slots(last);
-    const uint64_t row_size = uint64_t{params.kv.num_kv_heads} * params.kv.head_dim;
-    const std::vector<BFloat16> row(row_size, BFloat16{0x3f80});
-    DeviceArray<BFloat16> rows(row);
-    const bool has_values = params.kv.values != params.kv.keys;
-    ASSERT_TRUE(WriteCache({.rows = {.keys = rows.data(),
-                                     .values = has_values ? rows.data() : nullptr,
-                                     .type = ElementType::kBFloat16,
-                                     .key_token_stride = row_size,
-                                     .value_token_stride = row_size},
-                            .token_slots = token_slots.span(),
-                            .kv = params.kv},
-                           nullptr)
-                    .ok());
-    FinishDevice();
-    BFloat16 element;
-    CopyFromDevice(&element, large.data() + large.size() - sizeof(element), sizeof(element));
-    EXPECT_EQ(element.bits, 0x3f80);
+    ASSERT_NO_FATAL_FAILURE(ExpectWriteAtTheEnd(far));
   }
 }
 

@@ -143,10 +143,55 @@ TEST_P(CudaAttentionIdentitiesTest, TheOutputMayBeTheQuery) {
   }
 }
 
+constexpr uint32_t kCascadeHeads = 8;
+constexpr uint32_t kCascadeDim = 64;
+
+// The results of three queries over a part of their keys.
+struct CascadePart {
+  DeviceArray<BFloat16> output{3 * kCascadeHeads * kCascadeDim};
+  DeviceArray<float> lse{3 * kCascadeHeads};
+};
+
+// Attention over `blocks` blocks of each sequence, from `first_block` on. Only the last ones are
+// causal. `tables` are those of `whole`.
+void RunCascadePart(const PagedAttentionParams& whole, const std::vector<int32_t>& tables,
+                    int first_block, int blocks, AttentionKernels kernels, CascadePart& result) {
+  const std::vector<int32_t> starts = {0, 1, 2, 3};
+  const std::vector<int32_t> contexts(3, 16 * blocks);
+  std::vector<int32_t> part_tables(tables.size(), -1);
+  for (int s = 0; s < 3; ++s) {
+    for (int b = 0; b < blocks; ++b) {
+      part_tables[s * whole.block_table_stride + b] =
+          tables[s * whole.block_table_stride + b + first_block];
+    }
+  }
+  DeviceArray<int32_t> device_contexts(contexts);
+  DeviceArray<int32_t> device_tables(part_tables);
+  PagedAttentionParams part = whole;
+  part.mask.causal = first_block > 0;
+  part.output = result.output.data();
+  part.output_token_stride = kCascadeHeads * kCascadeDim;
+  part.lse = result.lse.data();
+  part.context_lengths = device_contexts.span();
+  part.block_tables = device_tables.span();
+  const AttentionPlan plan = PlanForCuda(
+      {.query_starts = starts, .context_lengths = contexts, .mask = part.mask, .num_kv_heads = 2},
+      kCascadeHeads);
+  const PlanCapacity capacity = CapacityFor(plan, kCascadeHeads);
+  DeviceArray<std::byte> device_plan(PlanBytes(capacity));
+  DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, kCascadeHeads, kCascadeDim));
+  ASSERT_TRUE(CopyPlan(plan, kCascadeHeads, capacity, device_plan.data(), nullptr).ok());
+  ASSERT_TRUE(PagedAttention(part, {.plan = device_plan.data(),
+                                    .capacity = capacity,
+                                    .workspace = workspace.data(),
+                                    .workspace_bytes = workspace.size(),
+                                    .kernels = kernels})
+                  .ok());
+  FinishDevice();
+}
+
 // Two calls over parts of the keys, then their merge: a cascade.
 TEST_P(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
-  constexpr uint32_t kHeads = 8;
-  constexpr uint32_t kDim = 64;
   AttentionCase attention_case = {.lengths = {{1, 96}, {1, 96}, {1, 96}}, .kernels = GetParam()};
   AttentionData data(attention_case);
   const AttentionResult whole = Result(data);
@@ -155,49 +200,13 @@ TEST_P(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
   // there.
   std::vector<int32_t> tables(params.block_tables.size());
   CopyFromDevice(tables.data(), params.block_tables.data(), tables.size() * sizeof(int32_t));
-  struct Part {
-    DeviceArray<BFloat16> output{3 * kHeads * kDim};
-    DeviceArray<float> lse{3 * kHeads};
-  };
-  Part parts[2];
-  for (int p = 0; p < 2; ++p) {
-    const std::vector<int32_t> starts = {0, 1, 2, 3};
-    const std::vector<int32_t> contexts(3, p == 0 ? 64 : 32);
-    std::vector<int32_t> part_tables(tables.size(), -1);
-    for (int s = 0; s < 3; ++s) {
-      for (int b = 0; b < (p == 0 ? 4 : 2); ++b) {
-        part_tables[s * params.block_table_stride + b] =
-            tables[s * params.block_table_stride + b + (p == 0 ? 0 : 4)];
-      }
-    }
-    DeviceArray<int32_t> device_contexts(contexts);
-    DeviceArray<int32_t> device_tables(part_tables);
-    PagedAttentionParams part = params;
-    part.mask.causal = p == 1;
-    part.output = parts[p].output.data();
-    part.output_token_stride = kHeads * kDim;
-    part.lse = parts[p].lse.data();
-    part.context_lengths = device_contexts.span();
-    part.block_tables = device_tables.span();
-    const AttentionPlan plan = PlanForCuda(
-        {.query_starts = starts, .context_lengths = contexts, .mask = part.mask, .num_kv_heads = 2},
-        kHeads);
-    const PlanCapacity capacity = CapacityFor(plan, kHeads);
-    DeviceArray<std::byte> device_plan(PlanBytes(capacity));
-    DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, kHeads, kDim));
-    ASSERT_TRUE(CopyPlan(plan, kHeads, capacity, device_plan.data(), nullptr).ok());
-    ASSERT_TRUE(PagedAttention(part, {.plan = device_plan.data(),
-                                      .capacity = capacity,
-                                      .workspace = workspace.data(),
-                                      .workspace_bytes = workspace.size(),
-                                      .kernels = GetParam()})
-                    .ok());
-    FinishDevice();
-  }
+  CascadePart parts[2];
+  ASSERT_NO_FATAL_FAILURE(RunCascadePart(params, tables, 0, 4, GetParam(), parts[0]));
+  ASSERT_NO_FATAL_FAILURE(RunCascadePart(params, tables, 4, 2, GetParam(), parts[1]));
   // A part without keys, whose output is NaN.
-  Part none;
-  none.output.Set(std::vector<BFloat16>(3 * kHeads * kDim, BFloat16{0x7fff}));
-  none.lse.Set(std::vector<float>(3 * kHeads, -INFINITY));
+  CascadePart none;
+  none.output.Set(std::vector<BFloat16>(3 * kCascadeHeads * kCascadeDim, BFloat16{0x7fff}));
+  none.lse.Set(std::vector<float>(3 * kCascadeHeads, -INFINITY));
   const AttentionPart merged[] = {{parts[0].output.data(), parts[0].lse.data()},
                                   {none.output.data(), none.lse.data()},
                                   {parts[1].output.data(), parts[1].lse.data()}};
@@ -205,11 +214,11 @@ TEST_P(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
   ASSERT_TRUE(MergeAttention({.parts = merged,
                               .type = ElementType::kBFloat16,
                               .output = parts[0].output.data(),
-                              .output_token_stride = kHeads * kDim,
+                              .output_token_stride = kCascadeHeads * kCascadeDim,
                               .lse = parts[0].lse.data(),
                               .num_tokens = 3,
-                              .num_heads = kHeads,
-                              .value_dim = kDim},
+                              .num_heads = kCascadeHeads,
+                              .value_dim = kCascadeDim},
                              nullptr)
                   .ok());
   FinishDevice();

@@ -197,155 +197,206 @@ TEST_F(CudaCacheTest, WritesByTokenSlots) {
   }
 }
 
-// Sequences grow by chunks, with numbers of many sizes, so that scales are set and raised. The
-// scales and the pool are those of the CPU's kernels, to the bit.
+// A pool whose slots have scales, on the host and on the device. Its blocks fill by chunks.
+class ScaledSlots {
+ public:
+  struct Kind {
+    ElementType type;
+    bool latent;
+    bool per_head;
+  };
+
+  explicit ScaledSlots(const Kind& kind)
+      : kind_(kind), data_({.rows = ElementType::kFloat32, .pool = kind.type, .dim = kDim}, 1) {}
+
+  // Writes a chunk of tokens with numbers of many sizes, on both sides. False: all are written, or
+  // a write failed.
+  bool WriteNext(std::mt19937& random, std::normal_distribution<float>& normal);
+  // The scales and the pool are those of the CPU's kernels, to the bit.
+  void ExpectSame() const;
+
+ private:
+  static constexpr uint32_t kHeads = 3;
+  static constexpr uint32_t kDim = 20;
+  static constexpr uint64_t kRow = kHeads * kDim;
+
+  std::vector<int64_t> NextTokenSlots(std::mt19937& random);
+  KvLayer Layer(std::byte* pool, const float* scales) const;
+  CacheWriteParams Params(const KvLayer& kv, const float* keys, const float* values,
+                          absl::Span<const int64_t> token_slots) const {
+    return {.rows = {.keys = keys,
+                     .values = kind_.latent ? nullptr : values,
+                     .key_token_stride = kRow,
+                     .value_token_stride = kRow},
+            .token_slots = token_slots,
+            .kv = kv};
+  }
+
+  const Kind kind_;
+  CacheData data_;
+  std::vector<std::byte> pool_ = data_.pool();
+  std::vector<float> scales_ = std::vector<float>(kSlots * 2 * kHeads, std::nanf(""));
+  const DeviceArray<std::byte> device_pool_{pool_};
+  const DeviceArray<float> device_scales_{scales_};
+  int64_t done_ = 0;  // Tokens.
+};
+
+// Blocks 7, 2 and 4 in steps of 1 to 6 tokens, and block 9 beside them. The last one is outside:
+// only the device skips it.
+std::vector<int64_t> ScaledSlots::NextTokenSlots(std::mt19937& random) {
+  constexpr int64_t kBlocks[] = {7, 2, 4};
+  std::vector<int64_t> token_slots = {-1};
+  for (uint32_t left = 1 + random() % 6; left > 0 && done_ < 3 * kBlock; --left, ++done_) {
+    token_slots.push_back(kBlocks[done_ / kBlock] * kBlock + done_ % kBlock);
+  }
+  if (done_ % 3 == 0) token_slots.push_back(9 * kBlock);
+  token_slots.push_back(kSlots * kBlock + 3);
+  return token_slots;
+}
+
+KvLayer ScaledSlots::Layer(std::byte* pool, const float* scales) const {
+  KvLayer kv = data_.kv();
+  kv.value_dim = kind_.latent ? 12 : kDim;
+  kv.keys = pool;
+  kv.values = kind_.latent ? pool : pool + data_.values_offset();
+  kv.scales = {.keys = scales,
+               .values = kind_.latent ? scales : scales + kHeads,
+               .per_head = kind_.per_head,
+               .slot_stride = 2 * kHeads};
+  return kv;
+}
+
+bool ScaledSlots::WriteNext(std::mt19937& random, std::normal_distribution<float>& normal) {
+  if (done_ >= 3 * kBlock) return false;
+  const std::vector<int64_t> token_slots = NextTokenSlots(random);
+  std::vector<float> keys, values;
+  for (uint64_t n = 0; n < token_slots.size(); ++n) {
+    const float size = std::exp2(static_cast<float>(random() % 24) - 12.0f);
+    for (uint64_t i = 0; i < kRow; ++i) keys.push_back(size * normal(random));
+    for (uint64_t i = 0; i < kRow; ++i) values.push_back(normal(random) / size);
+    if (random() % 4 == 0) keys.back() = std::nanf("");
+  }
+  const CacheWriteParams on_host =
+      Params(Layer(pool_.data(), scales_.data()), keys.data(), values.data(),
+             absl::MakeConstSpan(token_slots).first(token_slots.size() - 1));
+  EXPECT_TRUE(cpu::FitScales(on_host).ok());
+  EXPECT_TRUE(cpu::WriteCache(on_host).ok());
+  DeviceArray<float> device_keys(keys);
+  DeviceArray<float> device_values(values);
+  DeviceArray<int64_t> slots(token_slots);
+  const CacheWriteParams on_device = Params(Layer(device_pool_.data(), device_scales_.data()),
+                                            device_keys.data(), device_values.data(), slots.span());
+  EXPECT_TRUE(FitScales(on_device, nullptr).ok());
+  EXPECT_TRUE(WriteCache(on_device, nullptr).ok());
+  FinishDevice();
+  return !testing::Test::HasFailure();
+}
+
+void ScaledSlots::ExpectSame() const {
+  EXPECT_TRUE(device_pool_.Get() == pool_);
+  const std::vector<float> fitted = device_scales_.Get();
+  for (size_t i = 0; i < fitted.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(fitted[i]), std::bit_cast<uint32_t>(scales_[i]));
+  }
+}
+
+// Sequences grow by chunks, so that scales are set and raised.
 TEST_F(CudaCacheTest, FitsTheScalesOfSlots) {
-  constexpr uint32_t kHeads = 3;
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   for (const ElementType type : {ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
     for (const bool latent : {false, true}) {
       for (const bool per_head : {true, false}) {
-        const CacheShape shape = {.rows = ElementType::kFloat32, .pool = type, .dim = 20};
-        CacheData data(shape, 1);
-        std::vector<std::byte> expected = data.pool();
-        std::vector<float> expected_scales(kSlots * 2 * kHeads, std::nanf(""));
-        DeviceArray<std::byte> pool(expected);
-        DeviceArray<float> scales(expected_scales);
-        const auto layer = [&](std::byte* bytes, const float* first) {
-          KvLayer kv = data.kv();
-          kv.value_dim = latent ? 12 : 20;
-          kv.keys = bytes;
-          kv.values = latent ? bytes : bytes + data.values_offset();
-          kv.scales = {.keys = first,
-                       .values = latent ? first : first + kHeads,
-                       .per_head = per_head,
-                       .slot_stride = 2 * kHeads};
-          return kv;
-        };
-        // Blocks 7, 2 and 4 in steps of 1 to 6 tokens, and block 9 beside them.
-        for (int64_t done = 0; done < 3 * kBlock;) {
-          constexpr int64_t kBlocks[] = {7, 2, 4};
-          std::vector<int64_t> token_slots = {-1};
-          for (uint32_t left = 1 + random() % 6; left > 0 && done < 3 * kBlock; --left, ++done) {
-            token_slots.push_back(kBlocks[done / kBlock] * kBlock + done % kBlock);
-          }
-          if (done % 3 == 0) token_slots.push_back(9 * kBlock);
-          token_slots.push_back(kSlots * kBlock + 3);  // Outside: only the device skips it.
-          const uint64_t row = kHeads * 20;
-          std::vector<float> keys, values;
-          for (uint64_t n = 0; n < token_slots.size(); ++n) {
-            const float size = std::exp2(static_cast<float>(random() % 24) - 12.0f);
-            for (uint64_t i = 0; i < row; ++i) keys.push_back(size * normal(random));
-            for (uint64_t i = 0; i < row; ++i) values.push_back(normal(random) / size);
-            if (random() % 4 == 0) keys.back() = std::nanf("");
-          }
-          const auto params = [&](const KvLayer& kv, const float* k, const float* v,
-                                  absl::Span<const int64_t> slots) {
-            return CacheWriteParams{.rows = {.keys = k,
-                                             .values = latent ? nullptr : v,
-                                             .key_token_stride = row,
-                                             .value_token_stride = row},
-                                    .token_slots = slots,
-                                    .kv = kv};
-          };
-          const CacheWriteParams on_host =
-              params(layer(expected.data(), expected_scales.data()), keys.data(), values.data(),
-                     absl::MakeConstSpan(token_slots).first(token_slots.size() - 1));
-          ASSERT_TRUE(cpu::FitScales(on_host).ok());
-          ASSERT_TRUE(cpu::WriteCache(on_host).ok());
-          DeviceArray<float> device_keys(keys);
-          DeviceArray<float> device_values(values);
-          DeviceArray<int64_t> slots(token_slots);
-          const CacheWriteParams on_device =
-              params(layer(pool.data(), scales.data()), device_keys.data(), device_values.data(),
-                     slots.span());
-          ASSERT_TRUE(FitScales(on_device, nullptr).ok());
-          ASSERT_TRUE(WriteCache(on_device, nullptr).ok());
-          FinishDevice();
+        ScaledSlots slots({.type = type, .latent = latent, .per_head = per_head});
+        while (slots.WriteNext(random, normal)) {
         }
-        EXPECT_TRUE(pool.Get() == expected);
-        const std::vector<float> fitted = scales.Get();
-        for (size_t i = 0; i < fitted.size(); ++i) {
-          EXPECT_EQ(std::bit_cast<uint32_t>(fitted[i]),
-                    std::bit_cast<uint32_t>(expected_scales[i]));
-        }
+        slots.ExpectSame();
       }
     }
   }
 }
 
-TEST_F(CudaCacheTest, FillsByTablesAndGathersThemBack) {
-  // Sequences of 0, 11, 1, 0 and 5 new tokens from the positions 0, 3, 15, 0 and 0 on.
-  const std::vector<int32_t> starts = {0, 0, 11, 12, 12, 17};
-  const std::vector<int32_t> first = {0, 3, 15, 0, 0};
-  const std::vector<int32_t> tables = {-1, -1, 4, 9, 1, 0, -1, -1, 7, -1};
-  for (const CacheShape& shape : Shapes()) {
-    CacheData data(shape, 17);
-    DeviceArray<std::byte> pool(data.pool());
-    DeviceArray<std::byte> keys(data.rows(0));
-    DeviceArray<std::byte> values(data.rows(1));
-    DeviceArray<float> scales(data.scales());
-    DeviceArray<int32_t> device_starts(starts);
-    DeviceArray<int32_t> device_first(first);
-    DeviceArray<int32_t> device_tables(tables);
-    const KvLayer kv = OnDevice(data, shape, pool.data(), scales.data());
-    ASSERT_TRUE(FillCache({.rows = {.keys = keys.data(),
-                                    .values = values.data(),
-                                    .type = shape.rows,
-                                    .key_token_stride = data.row_elements(0),
-                                    .value_token_stride = data.row_elements(1)},
-                           .starts = device_starts.span(),
-                           .first_positions = device_first.span(),
-                           .block_tables = device_tables.span(),
+// Sequences of 0, 11, 1, 0 and 5 new tokens from the positions 0, 3, 15, 0 and 0 on.
+const std::vector<int32_t> kFillStarts = {0, 0, 11, 12, 12, 17};
+const std::vector<int32_t> kFillFirst = {0, 3, 15, 0, 0};
+const std::vector<int32_t> kFillTables = {-1, -1, 4, 9, 1, 0, -1, -1, 7, -1};
+
+int64_t FilledTokenSlot(size_t s, int32_t position) {
+  return int64_t{kFillTables[2 * s + position / kBlock]} * kBlock + position % kBlock;
+}
+
+// Fills the device's pool and the model's with the tokens of all sequences.
+void FillByTables(const CacheShape& shape, CacheData& data, const KvLayer& kv) {
+  DeviceArray<std::byte> keys(data.rows(0));
+  DeviceArray<std::byte> values(data.rows(1));
+  DeviceArray<int32_t> starts(kFillStarts);
+  DeviceArray<int32_t> first(kFillFirst);
+  DeviceArray<int32_t> tables(kFillTables);
+  ASSERT_TRUE(FillCache({.rows = {.keys = keys.data(),
+                                  .values = values.data(),
+                                  .type = shape.rows,
+                                  .key_token_stride = data.row_elements(0),
+                                  .value_token_stride = data.row_elements(1)},
+                         .starts = starts.span(),
+                         .first_positions = first.span(),
+                         .block_tables = tables.span(),
+                         .block_table_stride = 2,
+                         .kv = kv},
+                        17, nullptr)
+                  .ok());
+  FinishDevice();
+  for (size_t s = 0; s < kFillFirst.size(); ++s) {
+    for (int32_t n = kFillStarts[s]; n < kFillStarts[s + 1]; ++n) {
+      data.Expect(n, FilledTokenSlot(s, kFillFirst[s] + n - kFillStarts[s]));
+    }
+  }
+}
+
+// Gathers the values of the last sequence, and expects them as the model's pool has them.
+void ExpectGathered(const CacheShape& shape, CacheData& data, const KvLayer& kv) {
+  const std::vector<int32_t> gathered = {0, 0, 0, 0, 0, 5};
+  DeviceArray<int32_t> starts(gathered);
+  DeviceArray<int32_t> tables(kFillTables);
+  DeviceArray<std::byte> out(5 * data.row_elements(1) * ElementBytes(shape.rows));
+  ASSERT_TRUE(GatherCache({.keys = nullptr,
+                           .values = out.data(),
+                           .type = shape.rows,
+                           .starts = starts.span(),
+                           .block_tables = tables.span(),
                            .block_table_stride = 2,
                            .kv = kv},
-                          17, nullptr)
-                    .ok());
-    FinishDevice();
-    const auto token_slot = [&](size_t s, int32_t position) {
-      return int64_t{tables[2 * s + position / kBlock]} * kBlock + position % kBlock;
-    };
-    for (size_t s = 0; s < first.size(); ++s) {
-      for (int32_t n = starts[s]; n < starts[s + 1]; ++n) {
-        data.Expect(n, token_slot(s, first[s] + n - starts[s]));
-      }
+                          5, nullptr)
+                  .ok());
+  FinishDevice();
+  const std::vector<std::byte> rows = out.Get();
+  for (uint32_t t = 0; t < 5; ++t) {
+    for (uint32_t e = 0; e < data.row_elements(1); ++e) {
+      const uint32_t head = e / shape.value_dim;
+      const std::byte* stored =
+          data.pool().data() + data.PoolOffset(1, FilledTokenSlot(4, static_cast<int32_t>(t)), head,
+                                               e % shape.value_dim);
+      const float scale = shape.scales ? data.scales()[head] : 1.0f;
+      std::byte expected[4];
+      Store(shape.rows, expected, Load(shape.pool, stored) * scale);
+      if (shape.rows == shape.pool) std::memcpy(expected, stored, ElementBytes(shape.rows));
+      const std::byte* got =
+          rows.data() + (t * data.row_elements(1) + e) * ElementBytes(shape.rows);
+      ASSERT_EQ(std::memcmp(got, expected, ElementBytes(shape.rows)), 0) << t << " " << e;
     }
-    EXPECT_TRUE(pool.Get() == data.pool())
-        << "rows " << int(shape.rows) << " pool " << int(shape.pool) << " dim " << shape.dim << " "
-        << shape.value_dim;
+  }
+}
 
-    // The last sequence, and the first tokens of the one with table {4, 9}, which were never
-    // written.
-    const std::vector<int32_t> gathered = {0, 0, 0, 0, 0, 5};
-    DeviceArray<int32_t> gathered_starts(gathered);
-    DeviceArray<std::byte> out(5 * data.row_elements(1) * ElementBytes(shape.rows));
-    ASSERT_TRUE(GatherCache({.keys = nullptr,
-                             .values = out.data(),
-                             .type = shape.rows,
-                             .starts = gathered_starts.span(),
-                             .block_tables = device_tables.span(),
-                             .block_table_stride = 2,
-                             .kv = kv},
-                            5, nullptr)
-                    .ok());
-    FinishDevice();
-    const std::vector<std::byte> rows = out.Get();
-    for (uint32_t t = 0; t < 5; ++t) {
-      for (uint32_t e = 0; e < data.row_elements(1); ++e) {
-        const uint32_t head = e / shape.value_dim;
-        const std::byte* stored =
-            data.pool().data() +
-            data.PoolOffset(1, token_slot(4, static_cast<int32_t>(t)), head, e % shape.value_dim);
-        const float scale = shape.scales ? data.scales()[head] : 1.0f;
-        std::byte expected[4];
-        Store(shape.rows, expected, Load(shape.pool, stored) * scale);
-        if (shape.rows == shape.pool) std::memcpy(expected, stored, ElementBytes(shape.rows));
-        const std::byte* got =
-            rows.data() + (t * data.row_elements(1) + e) * ElementBytes(shape.rows);
-        ASSERT_EQ(std::memcmp(got, expected, ElementBytes(shape.rows)), 0) << t << " " << e;
-      }
-    }
+TEST_F(CudaCacheTest, FillsByTablesAndGathersThemBack) {
+  for (const CacheShape& shape : Shapes()) {
+    SCOPED_TRACE(testing::Message() << "rows " << int(shape.rows) << " pool " << int(shape.pool)
+                                    << " dim " << shape.dim << " " << shape.value_dim);
+    CacheData data(shape, 17);
+    DeviceArray<std::byte> pool(data.pool());
+    DeviceArray<float> scales(data.scales());
+    const KvLayer kv = OnDevice(data, shape, pool.data(), scales.data());
+    ASSERT_NO_FATAL_FAILURE(FillByTables(shape, data, kv));
+    EXPECT_TRUE(pool.Get() == data.pool());
+    ASSERT_NO_FATAL_FAILURE(ExpectGathered(shape, data, kv));
   }
 }
 

@@ -96,34 +96,23 @@ void BringKeys(const Pool& pool, uint32_t keys, uint32_t barrier, Fault fault) {
   }
 }
 
-// A warpgroup. Thread 0 brings K by boxes; all threads store Q. S = Q K^T, then O = W K.
-void Kernel(const Pool& pool, Fault fault, Result& result) {
-  const uint32_t queries = SharedBase();
-  const uint32_t keys = SharedBase() + kKeysAt;
-  const uint32_t barrier = SharedBase() + kBarrierAt;
-  if (ThreadIndex() == 0) {
-    InitBarrier(barrier, 1);
-    if (fault != Fault::kNoFenceOfBarriers) FenceBarriers();
-  }
-  SyncThreads();
-  if (ThreadIndex() == 0) BringKeys(pool, keys, barrier, fault);
-  const auto store_queries = [&](float factor) {
-    for (uint32_t c = ThreadIndex(); c < 64 * 8; c += kWarpgroupThreads) {
-      Vector16 vector;
-      for (uint32_t w = 0; w < 4; ++w) {
-        const uint32_t i = c % 8 * 8 + 2 * w;
-        vector.words[w] =
-            PackPair<BFloat16>(factor * Query(c / 8, i), factor * Query(c / 8, i + 1));
-      }
-      StoreShared(queries + SwizzledOffset(c / 8, c % 8), vector);
+void StoreQueries(uint32_t queries, float factor) {
+  for (uint32_t c = ThreadIndex(); c < 64 * 8; c += kWarpgroupThreads) {
+    Vector16 vector;
+    for (uint32_t w = 0; w < 4; ++w) {
+      const uint32_t i = c % 8 * 8 + 2 * w;
+      vector.words[w] = PackPair<BFloat16>(factor * Query(c / 8, i), factor * Query(c / 8, i + 1));
     }
-  };
-  store_queries(1);
-  if (fault != Fault::kNoFenceOfStores) FenceAsync();
-  SyncThreads();
-  if (fault != Fault::kNoWaitForBox) WaitFor(barrier, 0);
+    StoreShared(queries + SwizzledOffset(c / 8, c % 8), vector);
+  }
+}
 
-  float scores[8][4] = {};
+// The first row and the first column of this lane's sums.
+uint32_t RowOfLane() { return WarpIndex() * 16 + LaneIndex() / 4; }
+uint32_t ColumnOfLane() { return LaneIndex() % 4 * 2; }
+
+// Starts S = Q K^T.
+void StartScores(uint32_t queries, uint32_t keys, Fault fault, float (&scores)[8][4]) {
   Matrix left = RowsOfColumn(queries);
   Matrix right = RowsOfColumn(keys);
   // 64 bytes instead of 128; four rows' distance instead of eight.
@@ -135,25 +124,23 @@ void Kernel(const Pool& pool, Fault fault, Result& result) {
     MultiplyShared<BFloat16>(scores, Advance(left, step * 32), Advance(right, step * 32), step > 0);
   }
   CommitProducts();
-  if (fault == Fault::kStoresUnderProducts) store_queries(2);
-  if (fault != Fault::kNoWaitForProducts) WaitForProducts<0>();
-  const uint32_t row = WarpIndex() * 16 + LaneIndex() / 4;
-  const uint32_t column = LaneIndex() % 4 * 2;
-  for (uint32_t n = 0; n < 8; ++n) {
-    for (uint32_t r = 0; r < 4; ++r) {
-      result.scores[row + r / 2 * 8][8 * n + column + r % 2] = scores[n][r];
-    }
-  }
+}
 
-  float values[8][4] = {};
-  uint32_t weights[kTokens / 16][4];
+using Weights = uint32_t[kTokens / 16][4];
+
+void SetWeights(Weights& weights) {
+  const uint32_t row = RowOfLane();
   for (uint32_t k = 0; k < kTokens / 16; ++k) {
     for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t token = 16 * k + column + i / 2 * 8;
+      const uint32_t token = 16 * k + ColumnOfLane() + i / 2 * 8;
       weights[k][i] =
           PackPair<BFloat16>(Weight(row + i % 2 * 8, token), Weight(row + i % 2 * 8, token + 1));
     }
   }
+}
+
+// Starts O = W K.
+void StartValues(uint32_t keys, const Weights& weights, float (&values)[8][4]) {
   FenceProducts();
   for (uint32_t k = 0; k < kTokens / 16; ++k) {
     MultiplyRegisters<BFloat16>(
@@ -161,6 +148,43 @@ void Kernel(const Pool& pool, Fault fault, Result& result) {
         Advance(ColumnsOfRows(keys, kTokens * kColumnRowBytes), k * 16 * kColumnRowBytes));
   }
   CommitProducts();
+}
+
+void TakeSums(const float (&sums)[8][4], float (&result)[64][64]) {
+  for (uint32_t n = 0; n < 8; ++n) {
+    for (uint32_t r = 0; r < 4; ++r) {
+      result[RowOfLane() + r / 2 * 8][8 * n + ColumnOfLane() + r % 2] = sums[n][r];
+    }
+  }
+}
+
+// A warpgroup. Thread 0 brings K by boxes; all threads store Q. S = Q K^T, then O = W K. The sums
+// and the weights live until the end, because products with a fault may still use them.
+void Kernel(const Pool& pool, Fault fault, Result& result) {
+  const uint32_t queries = SharedBase();
+  const uint32_t keys = SharedBase() + kKeysAt;
+  const uint32_t barrier = SharedBase() + kBarrierAt;
+  if (ThreadIndex() == 0) {
+    InitBarrier(barrier, 1);
+    if (fault != Fault::kNoFenceOfBarriers) FenceBarriers();
+  }
+  SyncThreads();
+  if (ThreadIndex() == 0) BringKeys(pool, keys, barrier, fault);
+  StoreQueries(queries, 1);
+  if (fault != Fault::kNoFenceOfStores) FenceAsync();
+  SyncThreads();
+  if (fault != Fault::kNoWaitForBox) WaitFor(barrier, 0);
+
+  float scores[8][4] = {};
+  StartScores(queries, keys, fault, scores);
+  if (fault == Fault::kStoresUnderProducts) StoreQueries(queries, 2);
+  if (fault != Fault::kNoWaitForProducts) WaitForProducts<0>();
+  TakeSums(scores, result.scores);
+
+  float values[8][4] = {};
+  Weights weights;
+  SetWeights(weights);
+  StartValues(keys, weights, values);
   if (fault == Fault::kWeightsChangeUnderProducts) weights[1][2] = 0;
   if (fault == Fault::kEmptyTooEarly) {
     SyncThreads();
@@ -168,11 +192,7 @@ void Kernel(const Pool& pool, Fault fault, Result& result) {
     WaitFor(barrier, 1);
   }
   WaitForProducts<0>();
-  for (uint32_t n = 0; n < 8; ++n) {
-    for (uint32_t r = 0; r < 4; ++r) {
-      result.values[row + r / 2 * 8][8 * n + column + r % 2] = values[n][r];
-    }
-  }
+  TakeSums(values, result.values);
 }
 
 // The problems of a launch. Empty, or "wrong" if the results are arithmetically wrong.
