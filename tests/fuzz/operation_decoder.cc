@@ -102,7 +102,8 @@ class Decoder {
   // Weighted by the amount of code behind an operation.
   v1::Operation Draw() {
     v1::Operation out;
-    switch (in_.Below(32)) {
+    const uint32_t kind = in_.Below(32);
+    switch (kind) {
       case 0:
       case 1:
       case 2:
@@ -142,49 +143,64 @@ class Decoder {
       case 20:
         Truncate(out.mutable_truncate_sequence());
         break;
-      case 21:
-        out.mutable_allocate_blocks()->set_window_size(DrawWindow());
-        out.mutable_allocate_blocks()->set_count(Number(in_, 5));
-        break;
-      case 22:
-        FreeBlocks(out.mutable_free_blocks());
-        break;
-      case 23:
-      case 24:
-        Prefix(out.mutable_offload_prefix());
-        break;
-      case 25:
-      case 26:
-        Prefix(out.mutable_prefetch_prefix());
-        break;
-      case 27:
-        Prefix(out.mutable_pin_prefix());
-        if (in_.OneIn(2)) out.mutable_pin_prefix()->set_lease_ms(Number(in_, 100));
-        break;
-      case 28:
-        out.mutable_unpin_prefix()->set_pin_id(
-            client_.pins.empty() ? in_.Below(4) : client_.pins[in_.Byte() % client_.pins.size()]);
-        break;
-      case 29:
-        Prefix(out.mutable_set_retention());
-        DrawRetention(in_, out.mutable_set_retention());
-        break;
-      case 30:
-        Prefix(out.mutable_invalidate_prefix());
-        break;
-      case 31:
-        Fill(out.mutable_fill_blocks());
-        break;
-      case 32:
-        Describe(out.mutable_describe_blocks());
-        break;
       default:
-        Look(&out);
+        DrawOfBlocks(kind, &out);
     }
     return out;
   }
 
  private:
+  // Raw blocks and prefixes.
+  void DrawOfBlocks(uint32_t kind, v1::Operation* out) {
+    switch (kind) {
+      case 21:
+        out->mutable_allocate_blocks()->set_window_size(DrawWindow());
+        out->mutable_allocate_blocks()->set_count(Number(in_, 5));
+        break;
+      case 22:
+        FreeBlocks(out->mutable_free_blocks());
+        break;
+      case 31:
+        Fill(out->mutable_fill_blocks());
+        break;
+      case 32:
+        Describe(out->mutable_describe_blocks());
+        break;
+      default:
+        DrawOfPrefix(kind, out);
+    }
+  }
+
+  void DrawOfPrefix(uint32_t kind, v1::Operation* out) {
+    switch (kind) {
+      case 23:
+      case 24:
+        Prefix(out->mutable_offload_prefix());
+        break;
+      case 25:
+      case 26:
+        Prefix(out->mutable_prefetch_prefix());
+        break;
+      case 27:
+        Prefix(out->mutable_pin_prefix());
+        if (in_.OneIn(2)) out->mutable_pin_prefix()->set_lease_ms(Number(in_, 100));
+        break;
+      case 28:
+        out->mutable_unpin_prefix()->set_pin_id(
+            client_.pins.empty() ? in_.Below(4) : client_.pins[in_.Byte() % client_.pins.size()]);
+        break;
+      case 29:
+        Prefix(out->mutable_set_retention());
+        DrawRetention(in_, out->mutable_set_retention());
+        break;
+      case 30:
+        Prefix(out->mutable_invalidate_prefix());
+        break;
+      default:
+        Look(out);
+    }
+  }
+
   // What changes nothing.
   void Look(v1::Operation* out) {
     switch (in_.Below(6)) {
@@ -297,8 +313,9 @@ class Decoder {
   template <class Row>
   std::string Rows(const std::vector<Row>& rows) {
     std::string bytes = RowsToBytes<Row>(rows);
-    if (!bytes.empty() && in_.OneIn(16))
+    if (!bytes.empty() && in_.OneIn(16)) {
       bytes.resize(in_.Below(static_cast<uint32_t>(bytes.size())));
+    }
     return bytes;
   }
 
