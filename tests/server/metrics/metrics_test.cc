@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -59,6 +61,15 @@ class MetricsTest : public DaemonTest {
   std::string Get(const std::string& path) {
     return Ask(daemon().http_endpoint(), absl::StrCat("GET ", path));
   }
+  // A session that caches a prompt, finds it again, and takes 5 blocks.
+  void Work() {
+    const v1::SessionRef session = OpenRef();
+    CacheTokens(session, TokensTo(9));
+    CacheTokens(session, TokensTo(9));
+    Allocate(session, 5);
+  }
+  // The metrics then, without the label that names the cache.
+  std::string TextAfterWork();
 };
 
 // The text without the label that names the cache.
@@ -68,76 +79,91 @@ std::string WithoutCache(const std::string& text, const std::string& name) {
       text, {{absl::StrCat("{", label, "} "), " "}, {absl::StrCat("{", label, ","), "{"}});
 }
 
-TEST_F(MetricsTest, FollowWhatHappens) {
-  const v1::SessionRef session = OpenRef();
-  CacheTokens(session, TokensTo(9));
-  CacheTokens(session, TokensTo(9));
-  Allocate(session, 5);
-  const std::string labelled = Get("/metrics");
+std::string MetricsTest::TextAfterWork() {
+  Work();
+  return WithoutCache(Get("/metrics"), daemon().manager().info().name);
+}
+
+// Each begins a line of the text.
+void ExpectBeginningsOfLines(const std::string& text, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", line)));
+}
+
+TEST_F(MetricsTest, EachOfACacheHasItsName) {
+  Work();
+  const std::string text = Get("/metrics");
   const std::string name = daemon().manager().info().name;
-  EXPECT_THAT(labelled, HasSubstr(absl::StrCat("pagoda_cache_info{cache=\"", name, "\",")));
-  EXPECT_THAT(labelled, HasSubstr(absl::StrCat("pagoda_sessions{cache=\"", name, "\"} 1")));
-  const std::string text = WithoutCache(labelled, name);
-  const v1::TierStatus tier = Primary();
   EXPECT_THAT(text, AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("version=0.0.4")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("pagoda_cache_info{cache=\"", name, "\",")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("pagoda_sessions{cache=\"", name, "\"} 1")));
+}
+
+TEST_F(MetricsTest, FollowBlocks) {
+  const std::string text = TextAfterWork();
+  const v1::TierStatus tier = Primary();
   const std::string labels = "{window=\"full\",tier=\"primary\"";
-  for (const std::string& line : {
-           absl::StrCat("pagoda_block_capacity_blocks", labels, "} ", kTestBlocks),
-           absl::StrCat("pagoda_blocks", labels, ",state=\"active\"} 5"),
-           absl::StrCat("pagoda_blocks", labels, ",state=\"cached\"} ", tier.cached_blocks()),
-           absl::StrCat("pagoda_blocks", labels, ",state=\"free\"} ", tier.free_blocks()),
-           absl::StrCat("pagoda_blocks", labels, ",state=\"pinned\"} 0"),
-           absl::StrCat("pagoda_blocks", labels, ",state=\"in_flight\"} 0"),
-           absl::StrCat("pagoda_duplicate_blocks", labels, "} 0"),
-           std::string("pagoda_pool_bytes{tier=\"primary\",pages=\"plain\"} "),
-           std::string("pagoda_pool_bytes{tier=\"primary\",pages=\"transparent\"} 0"),
-           std::string("pagoda_pool_bytes{tier=\"primary\",pages=\"2MiB\"} 0"),
-           std::string("pagoda_pool_bytes{tier=\"primary\",pages=\"1GiB\"} 0"),
-           absl::StrCat("pagoda_block_bytes{window=\"full\"} ", tier.block_bytes()),
-           std::string("pagoda_prefix_lookup_tokens_total{window=\"full\"} 18"),
-           std::string("pagoda_prefix_hit_tokens_total{window=\"full\",tier=\"primary\"} 8"),
-           std::string("pagoda_offloaded_blocks_total{window=\"full\"} 0"),
-           std::string("pagoda_freely_evicted_blocks_total{window=\"full\"} 0"),
-           std::string("pagoda_onboarded_blocks_total{window=\"full\"} 0"),
-           std::string("pagoda_partial_copies_total{window=\"full\"} "),
-           std::string("pagoda_merged_blocks_total{window=\"full\"} "),
-           std::string("pagoda_expired_priorities_total{window=\"full\"} 0"),
-           std::string("pagoda_holes{window=\"full\"} 0"),
-           std::string("pagoda_pinned_blocks{window=\"full\"} 0"),
-           absl::StrCat("pagoda_pin_budget_blocks{window=\"full\"} ", kTestBlocks / 4),
-           std::string("pagoda_copies_total{source=\"primary\",target=\"primary\"} "),
-           std::string("pagoda_copied_bytes_total{source=\"primary\",target=\"primary\"} "),
-           std::string("pagoda_copy_seconds_total{source=\"primary\",target=\"primary\"} "),
-           std::string("pagoda_failed_copies_total 0"),
-           std::string("pagoda_running_copies 0"),
-           std::string("pagoda_queued_copies 0"),
-           std::string("pagoda_pins 0"),
-           std::string("pagoda_sessions 1"),
-           std::string("pagoda_sequences 0"),
-           std::string("pagoda_event_oldest_revision 1"),
-           std::string("pagoda_event_subscribers 0"),
-           std::string("pagoda_event_subscriber_max_lag_events 0"),
-           std::string("pagoda_event_log_max_events "),
-           std::string("pagoda_removed_blocks_total{window=\"full\",tier=\"primary\",reason="
-                       "\"evicted\"} 0"),
-           std::string("pagoda_operations_total{operation=\"allocate_blocks\"} 1"),
-           std::string("pagoda_batch_duration_seconds_count 3"),
-           std::string("pagoda_copy_latency_seconds_count{source=\"primary\",target=\"primary\"} "),
-           std::string("pagoda_build_info{version=\""),
-           std::string("pagoda_allocated_blocks_total{"),
-           std::string("pagoda_freed_blocks_total{"),
-           std::string("pagoda_events_total{type=\"stored\"} "),
-           std::string("pagoda_start_time_seconds "),
-           std::string("process_resident_memory_bytes "),
-           std::string("process_cpu_seconds_total "),
-           std::string("process_open_fds "),
-           std::string("pagoda_grpc_requests_total{method=\"pagoda.v1.CacheService/Execute\","
-                       "code=\"OK\"} 3"),
-           std::string("pagoda_grpc_request_duration_seconds_count{"
-                       "method=\"pagoda.v1.CacheService/Execute\"} 3"),
-       }) {
-    EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", line)));
-  }
+  ExpectBeginningsOfLines(
+      text, {absl::StrCat("pagoda_block_capacity_blocks", labels, "} ", kTestBlocks),
+             absl::StrCat("pagoda_blocks", labels, ",state=\"active\"} 5"),
+             absl::StrCat("pagoda_blocks", labels, ",state=\"cached\"} ", tier.cached_blocks()),
+             absl::StrCat("pagoda_blocks", labels, ",state=\"free\"} ", tier.free_blocks()),
+             absl::StrCat("pagoda_blocks", labels, ",state=\"pinned\"} 0"),
+             absl::StrCat("pagoda_blocks", labels, ",state=\"in_flight\"} 0"),
+             absl::StrCat("pagoda_duplicate_blocks", labels, "} 0"),
+             "pagoda_pool_bytes{tier=\"primary\",pages=\"plain\"} ",
+             "pagoda_pool_bytes{tier=\"primary\",pages=\"transparent\"} 0",
+             "pagoda_pool_bytes{tier=\"primary\",pages=\"2MiB\"} 0",
+             "pagoda_pool_bytes{tier=\"primary\",pages=\"1GiB\"} 0",
+             absl::StrCat("pagoda_block_bytes{window=\"full\"} ", tier.block_bytes()),
+             "pagoda_allocated_blocks_total{", "pagoda_freed_blocks_total{"});
+}
+
+TEST_F(MetricsTest, FollowPrefixes) {
+  ExpectBeginningsOfLines(
+      TextAfterWork(),
+      {"pagoda_prefix_lookup_tokens_total{window=\"full\"} 18",
+       "pagoda_prefix_hit_tokens_total{window=\"full\",tier=\"primary\"} 8",
+       "pagoda_offloaded_blocks_total{window=\"full\"} 0",
+       "pagoda_freely_evicted_blocks_total{window=\"full\"} 0",
+       "pagoda_onboarded_blocks_total{window=\"full\"} 0",
+       "pagoda_partial_copies_total{window=\"full\"} ",
+       "pagoda_merged_blocks_total{window=\"full\"} ",
+       "pagoda_expired_priorities_total{window=\"full\"} 0", "pagoda_holes{window=\"full\"} 0",
+       "pagoda_pinned_blocks{window=\"full\"} 0",
+       absl::StrCat("pagoda_pin_budget_blocks{window=\"full\"} ", kTestBlocks / 4),
+       ("pagoda_removed_blocks_total{window=\"full\",tier=\"primary\",reason="
+        "\"evicted\"} 0")});
+}
+
+TEST_F(MetricsTest, FollowCopies) {
+  ExpectBeginningsOfLines(
+      TextAfterWork(),
+      {"pagoda_copies_total{source=\"primary\",target=\"primary\"} ",
+       "pagoda_copied_bytes_total{source=\"primary\",target=\"primary\"} ",
+       "pagoda_copy_seconds_total{source=\"primary\",target=\"primary\"} ",
+       "pagoda_failed_copies_total 0", "pagoda_running_copies 0", "pagoda_queued_copies 0",
+       "pagoda_copy_latency_seconds_count{source=\"primary\",target=\"primary\"} "});
+}
+
+TEST_F(MetricsTest, FollowSessionsAndEvents) {
+  ExpectBeginningsOfLines(
+      TextAfterWork(),
+      {"pagoda_pins 0", "pagoda_sessions 1", "pagoda_sequences 0", "pagoda_event_oldest_revision 1",
+       "pagoda_event_subscribers 0", "pagoda_event_subscriber_max_lag_events 0",
+       "pagoda_event_log_max_events ", "pagoda_events_total{type=\"stored\"} "});
+}
+
+TEST_F(MetricsTest, FollowCallsAndTheProcess) {
+  ExpectBeginningsOfLines(
+      TextAfterWork(),
+      {"pagoda_operations_total{operation=\"allocate_blocks\"} 1",
+       "pagoda_batch_duration_seconds_count 3",
+       ("pagoda_grpc_requests_total{method=\"pagoda.v1.CacheService/Execute\","
+        "code=\"OK\"} 3"),
+       ("pagoda_grpc_request_duration_seconds_count{"
+        "method=\"pagoda.v1.CacheService/Execute\"} 3"),
+       "pagoda_build_info{version=\"", "pagoda_start_time_seconds ",
+       "process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "});
 }
 
 TEST_F(MetricsTest, AClientThatTakesGzipGetsIt) {
