@@ -3,9 +3,152 @@
 #include <utility>
 
 #include "manager/tree/sequence.h"
+#include "tests/sim/disk_steps.h"
 #include "tests/sim/world.h"
 
 namespace pagoda::sim {
+namespace {
+
+// A block that a tier refused for another one does not lie there.
+void CheckRefusals(World& world) {
+  for (const Witness::Refusal& refusal : world.witness.refusals()) {
+    const Node& node = world.shadows[refusal.window].node(refusal.refused.value());
+    SIM_CHECK(!node.cached() || node.tier != refusal.tier, "block ", refusal.refused.value(),
+              " got a place in the ", DefaultTierName(refusal.tier),
+              " tier, which kept another one for it");
+    world.coverage.Add(Met::kKeptOut);
+  }
+  world.witness.Forget();
+}
+
+// The bytes of a cached block, and of its farther copies, are those of its content, unless they are
+// on their way.
+void CheckNodes(World& world, uint32_t window) {
+  const Shadow& shadow = world.shadows[window];
+  Ledger& ledger = world.ledgers[window];
+  for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
+    const Node& node = shadow.node(id);
+    if (!node.cached()) continue;
+    const BlockFacts& facts = ledger[id];
+    SIM_CHECK(facts.placed && facts.place.tier == node.tier && ledger.owner(facts.place) == id,
+              "block ", id, " of window ", WindowName(world.config.windows[window].size),
+              " does not own the slot in which it must lie");
+    if (world.full(window) && node.parent != kNone) {
+      const Node& parent = shadow.node(node.parent);
+      SIM_CHECK(parent.tier <= node.tier, "rule 13: block ", id, " is nearer than its parent");
+      SIM_CHECK(facts.refs == 0 || ledger[node.parent].refs > 0, "rule 13: block ", id,
+                " is held, its parent is not");
+    }
+    for (const Tier tier : kTiers) {
+      const SlotRef slot{tier, facts.copies[static_cast<size_t>(tier)]};
+      if (slot.slot == kNoSlot) continue;
+      SIM_CHECK(tier == node.tier || node.lower.contains(tier), "block ", id,
+                " has a copy that no event tells of");
+      if (!world.config.IsOnDisk(tier) && world.memory.Arriving(window, slot)) continue;
+      SIM_CHECK(std::equal(node.values.begin(), node.values.begin() + node.count,
+                           world.values(window, slot)),
+                "rule 7: block ", id, " of window ", WindowName(world.config.windows[window].size),
+                " in slot ", slot.slot.value(), " of the ", DefaultTierName(tier),
+                " tier does not hold the bytes of its content");
+    }
+  }
+}
+
+void CheckCapacity(World& world) {
+  for (const SimSession& session : world.sessions) {
+    if (!session.open) continue;
+    const absl::StatusOr<CapacityAnswer> answer =
+        world.core->QueryCapacity(session.ref.id, {.tokens = {0}});
+    SIM_CHECK(answer.ok() && answer->windows.size() == world.num_windows(), "QueryCapacity fails");
+    for (uint32_t w = 0; w < world.num_windows(); ++w) {
+      const uint32_t counted = world.available(w, session.tenant);
+      SIM_CHECK(answer->windows[w].available_blocks == counted, "window ",
+                WindowName(world.config.windows[w].size), " has ",
+                answer->windows[w].available_blocks, " available blocks for tenant ",
+                session.tenant.value(), " by the core, ", counted, " by its holders");
+    }
+    if (world.config.tenants.empty()) return;  // The same for all.
+  }
+}
+
+// Rule 10: a table in use is the one that its client was told, and its bytes are those that its
+// client wrote.
+void CheckTables(World& world, const SimSequence& sequence, const Sequence& told) {
+  const bool ready = world.Ready(sequence.ready);
+  for (uint32_t w = 0; w < world.num_windows(); ++w) {
+    const SimTable& table = sequence.tables[w];
+    SIM_CHECK(table.blocks.size() == world.BlocksFor(sequence.reserved), "a table of ",
+              table.blocks.size(), " blocks for reserved tokens: ", sequence.reserved);
+    SIM_CHECK(table.blocks == told.windows[w].table, "rule 10: the table of sequence ",
+              sequence.id.value(), " in window ", WindowName(world.config.windows[w].size),
+              " changed behind its user");
+    for (uint32_t i = 0; i < table.blocks.size(); ++i) {
+      const BlockHandle& handle = table.blocks[i];
+      if (handle.id == kNoBlock) continue;
+      const BlockFacts& facts = world.ledgers[w][handle.id];
+      const SlotRef slot{Tier::kPrimary, handle.slot};
+      const uint32_t owner = world.ledgers[w].owner(slot);
+      SIM_CHECK(facts.placed && facts.place == slot &&
+                    (owner == handle.id.value() || world.ledgers[w][owner].refs > 0),
+                "rule 10: block ", handle.id.value(), " of a running sequence has moved");
+      const uint32_t begin = i * world.tokens_per_block();
+      if (!ready || begin >= sequence.computed) continue;
+      const uint32_t count = std::min(world.tokens_per_block(), sequence.computed - begin);
+      SIM_CHECK(std::equal(sequence.values.begin() + begin, sequence.values.begin() + begin + count,
+                           world.memory.slot(w, slot)),
+                "entry ", i, " of sequence ", sequence.id.value(), " in window ",
+                WindowName(world.config.windows[w].size), " does not hold what was computed");
+    }
+  }
+}
+
+void CheckSequences(World& world) {
+  for (const SimSession& session : world.sessions) {
+    if (!session.in_table()) continue;
+    for (const SimSequence& sequence : session.sequences) {
+      const absl::StatusOr<const Sequence*> told =
+          world.core->FindSequence(session.ref.id, sequence.id);
+      SIM_CHECK(told.ok() == sequence.running, "sequence ", sequence.id.value(), " of session ",
+                session.ref.id.value(), sequence.running ? " is gone" : " runs");
+      if (!sequence.running) continue;
+      SIM_CHECK((*told)->token_count == sequence.tokens() &&
+                    (*told)->computed_tokens == sequence.computed &&
+                    (*told)->reserved_tokens == sequence.reserved,
+                "sequence ", sequence.id.value(), " has ", (*told)->token_count, " tokens, ",
+                (*told)->computed_tokens, " computed, reserved ", (*told)->reserved_tokens,
+                "; its client ", sequence.tokens(), ", ", sequence.computed, ", ",
+                sequence.reserved);
+      CheckTables(world, sequence, **told);
+    }
+  }
+}
+
+void CheckRaw(World& world) {
+  for (const SimSession& session : world.sessions) {
+    if (!session.in_table()) continue;
+    for (const SimRaw& raw : session.raw) {
+      if (!raw.written) continue;
+      const Value* values = world.memory.slot(raw.window, {Tier::kPrimary, raw.handle.slot});
+      for (uint32_t i = 0; i < world.tokens_per_block(); ++i) {
+        SIM_CHECK(values[i] == raw.tag + i, "raw block ", raw.handle.id.value(),
+                  " does not hold what its owner wrote");
+      }
+    }
+  }
+}
+
+// Rule 11: bytes that kernels can still read do not change.
+void CheckDeferred(World& world) {
+  for (const SimDeferredRelease& release : world.deferred) {
+    if (release.count == 0) continue;
+    SIM_CHECK(std::equal(release.values.begin(), release.values.begin() + release.count,
+                         world.memory.slot(release.block.window, release.slot)),
+              "rule 11: block ", release.block.id.value(),
+              " was overwritten before its deferred release ended");
+  }
+}
+
+}  // namespace
 
 void World::CountHolders() {
   for (Ledger& ledger : ledgers) ledger.BeginCount();
@@ -105,7 +248,7 @@ void World::Check() {
       SIM_CHECK(shadow_tree_.Dump(config.windows[w].size) == tree, "law: the ShadowTree differs");
     }
     const bool resetting = core->resetting();
-    if (config.has_disk_in(w)) CheckDisk(w);
+    if (config.has_disk_in(w)) CheckDisk(*this, w);
     if (config.has_disk_in(w)) on_order.CheckStats(w, stats.windows[w].disk);
     ledgers[w].CheckStats(stats.windows[w], memory, shadows[w],
                           resetting ? Ledger::Reset::kGoesOn : Ledger::Reset::kOver);
@@ -116,7 +259,7 @@ void World::Check() {
                   (resetting && stats.windows[w].holes > shadows[w].holes()),
               "Stats() counts ", stats.windows[w].holes, " holes instead of ", shadows[w].holes());
     CheckRetention(w);
-    CheckNodes(w);
+    CheckNodes(*this, w);
     CheckAllocations(w);
     journal.Check(w, shadows[w], ledgers[w], resetting);
   }
@@ -125,10 +268,10 @@ void World::Check() {
     const std::vector<TenantUsage> uses = core->TenantUses();
     for (const Accountant& accountant : accountants) accountant.Check(uses);
   }
-  CheckCapacity();
-  CheckSequences();
-  CheckRaw();
-  CheckDeferred();
+  CheckCapacity(*this);
+  CheckSequences(*this);
+  CheckRaw(*this);
+  CheckDeferred(*this);
   stats_ = std::move(stats);
   SIM_CHECK(stored.empty(), "block ", stored.front().id.value(), " is stored by nobody");
   time_applied_ = pins_expired_ = false;
@@ -156,19 +299,7 @@ void World::CheckVictims() {
     }
   }
   victims_.clear();
-  CheckRefusals();
-}
-
-// A block that a tier refused for another one does not lie there.
-void World::CheckRefusals() {
-  for (const Witness::Refusal& refusal : witness.refusals()) {
-    const Node& node = shadows[refusal.window].node(refusal.refused.value());
-    SIM_CHECK(!node.cached() || node.tier != refusal.tier, "block ", refusal.refused.value(),
-              " got a place in the ", DefaultTierName(refusal.tier),
-              " tier, which kept another one for it");
-    coverage.Add(Met::kKeptOut);
-  }
-  witness.Forget();
+  CheckRefusals(*this);
 }
 
 bool World::IsCandidate(uint32_t window, uint32_t id) {
@@ -250,39 +381,6 @@ void World::CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& g
   }
 }
 
-// The bytes of a cached block, and of its farther copies, are those of its content, unless they are
-// on their way.
-void World::CheckNodes(uint32_t window) {
-  const Shadow& shadow = shadows[window];
-  Ledger& ledger = ledgers[window];
-  for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
-    const Node& node = shadow.node(id);
-    if (!node.cached()) continue;
-    const BlockFacts& facts = ledger[id];
-    SIM_CHECK(facts.placed && facts.place.tier == node.tier && ledger.owner(facts.place) == id,
-              "block ", id, " of window ", WindowName(config.windows[window].size),
-              " does not own the slot in which it must lie");
-    if (full(window) && node.parent != kNone) {
-      const Node& parent = shadow.node(node.parent);
-      SIM_CHECK(parent.tier <= node.tier, "rule 13: block ", id, " is nearer than its parent");
-      SIM_CHECK(facts.refs == 0 || ledger[node.parent].refs > 0, "rule 13: block ", id,
-                " is held, its parent is not");
-    }
-    for (const Tier tier : kTiers) {
-      const SlotRef slot{tier, facts.copies[static_cast<size_t>(tier)]};
-      if (slot.slot == kNoSlot) continue;
-      SIM_CHECK(tier == node.tier || node.lower.contains(tier), "block ", id,
-                " has a copy that no event tells of");
-      if (!config.IsOnDisk(tier) && memory.Arriving(window, slot)) continue;
-      SIM_CHECK(
-          std::equal(node.values.begin(), node.values.begin() + node.count, values(window, slot)),
-          "rule 7: block ", id, " of window ", WindowName(config.windows[window].size), " in slot ",
-          slot.slot.value(), " of the ", DefaultTierName(tier),
-          " tier does not hold the bytes of its content");
-    }
-  }
-}
-
 // Priorities equal the wishes, and clocks run for blocks that nothing holds.
 void World::CheckRetention(uint32_t window) {
   const Shadow& shadow = shadows[window];
@@ -302,99 +400,6 @@ void World::CheckRetention(uint32_t window) {
               static_cast<int>(facts.priority.value()));
     SIM_CHECK(!time_applied_ || facts.deadline > now, "the priority of block ", id, " of window ",
               WindowName(config.windows[window].size), " should have ended");
-  }
-}
-
-void World::CheckCapacity() {
-  for (const SimSession& session : sessions) {
-    if (!session.open) continue;
-    const absl::StatusOr<CapacityAnswer> answer =
-        core->QueryCapacity(session.ref.id, {.tokens = {0}});
-    SIM_CHECK(answer.ok() && answer->windows.size() == num_windows(), "QueryCapacity fails");
-    for (uint32_t w = 0; w < num_windows(); ++w) {
-      const uint32_t counted = available(w, session.tenant);
-      SIM_CHECK(answer->windows[w].available_blocks == counted, "window ",
-                WindowName(config.windows[w].size), " has ", answer->windows[w].available_blocks,
-                " available blocks for tenant ", session.tenant.value(), " by the core, ", counted,
-                " by its holders");
-    }
-    if (config.tenants.empty()) return;  // The same for all.
-  }
-}
-
-void World::CheckSequences() {
-  for (const SimSession& session : sessions) {
-    if (!session.in_table()) continue;
-    for (const SimSequence& sequence : session.sequences) {
-      const absl::StatusOr<const Sequence*> told = core->FindSequence(session.ref.id, sequence.id);
-      SIM_CHECK(told.ok() == sequence.running, "sequence ", sequence.id.value(), " of session ",
-                session.ref.id.value(), sequence.running ? " is gone" : " runs");
-      if (!sequence.running) continue;
-      SIM_CHECK((*told)->token_count == sequence.tokens() &&
-                    (*told)->computed_tokens == sequence.computed &&
-                    (*told)->reserved_tokens == sequence.reserved,
-                "sequence ", sequence.id.value(), " has ", (*told)->token_count, " tokens, ",
-                (*told)->computed_tokens, " computed, reserved ", (*told)->reserved_tokens,
-                "; its client ", sequence.tokens(), ", ", sequence.computed, ", ",
-                sequence.reserved);
-      CheckTables(sequence, **told);
-    }
-  }
-}
-
-// Rule 10: a table in use is the one that its client was told, and its bytes are those that its
-// client wrote.
-void World::CheckTables(const SimSequence& sequence, const Sequence& told) {
-  const bool ready = Ready(sequence.ready);
-  for (uint32_t w = 0; w < num_windows(); ++w) {
-    const SimTable& table = sequence.tables[w];
-    SIM_CHECK(table.blocks.size() == BlocksFor(sequence.reserved), "a table of ",
-              table.blocks.size(), " blocks for reserved tokens: ", sequence.reserved);
-    SIM_CHECK(table.blocks == told.windows[w].table, "rule 10: the table of sequence ",
-              sequence.id.value(), " in window ", WindowName(config.windows[w].size),
-              " changed behind its user");
-    for (uint32_t i = 0; i < table.blocks.size(); ++i) {
-      const BlockHandle& handle = table.blocks[i];
-      if (handle.id == kNoBlock) continue;
-      const BlockFacts& facts = ledgers[w][handle.id];
-      const SlotRef slot{Tier::kPrimary, handle.slot};
-      const uint32_t owner = ledgers[w].owner(slot);
-      SIM_CHECK(facts.placed && facts.place == slot &&
-                    (owner == handle.id.value() || ledgers[w][owner].refs > 0),
-                "rule 10: block ", handle.id.value(), " of a running sequence has moved");
-      const uint32_t begin = i * tokens_per_block();
-      if (!ready || begin >= sequence.computed) continue;
-      const uint32_t count = std::min(tokens_per_block(), sequence.computed - begin);
-      SIM_CHECK(std::equal(sequence.values.begin() + begin, sequence.values.begin() + begin + count,
-                           memory.slot(w, slot)),
-                "entry ", i, " of sequence ", sequence.id.value(), " in window ",
-                WindowName(config.windows[w].size), " does not hold what was computed");
-    }
-  }
-}
-
-void World::CheckRaw() {
-  for (const SimSession& session : sessions) {
-    if (!session.in_table()) continue;
-    for (const SimRaw& raw : session.raw) {
-      if (!raw.written) continue;
-      const Value* values = memory.slot(raw.window, {Tier::kPrimary, raw.handle.slot});
-      for (uint32_t i = 0; i < tokens_per_block(); ++i) {
-        SIM_CHECK(values[i] == raw.tag + i, "raw block ", raw.handle.id.value(),
-                  " does not hold what its owner wrote");
-      }
-    }
-  }
-}
-
-// Rule 11: bytes that kernels can still read do not change.
-void World::CheckDeferred() {
-  for (const SimDeferredRelease& release : deferred) {
-    if (release.count == 0) continue;
-    SIM_CHECK(std::equal(release.values.begin(), release.values.begin() + release.count,
-                         memory.slot(release.block.window, release.slot)),
-              "rule 11: block ", release.block.id.value(),
-              " was overwritten before its deferred release ended");
   }
 }
 

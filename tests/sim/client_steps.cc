@@ -1,5 +1,7 @@
 // What clients do besides calling: entering a batch, computing, keeping their tables.
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <utility>
 
 #include "tests/sim/operations.h"
@@ -257,107 +259,180 @@ bool FollowTakenOver(World& world, uint32_t window, uint32_t parent, uint32_t id
   return any;
 }
 
-// One more block of the sequence must now be in the tree: its own, or one that was there before.
-// Returns false if the sequence cannot publish the block and stops publishing.
-bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint32_t index,
-                     uint32_t count) {
-  SimTable& table = sequence.tables[window];
-  const Shadow& shadow = world.shadows[window];
-  const uint32_t begin = index * world.tokens_per_block();
-  const uint32_t own = table.blocks[index].id.value();
-  const std::optional<BlockRetention> wish =
-      RetentionOf(sequence.retention, sequence.prompt_tokens, begin);
+// One more block of a sequence, which must now be in the tree.
+class PublishedBlock {
+ public:
+  // The block `index` of the sequence's table, of which `count` tokens are computed.
+  PublishedBlock(World& world, SimSequence& sequence, uint32_t window, uint32_t index,
+                 uint32_t count);
+
+  // It is the sequence's own, or one that was there before. Returns false if the sequence cannot
+  // publish the block and stops publishing.
+  bool Follow();
+
+ private:
+  absl::Span<const TokenKey> keys() const { return {keys_.data(), count_}; }
+  bool IsStoredNow();
+  void FollowOwn();
+  void FollowLonger();
+  bool FollowEarlier(uint32_t id);
+  bool GivesBytesTo(uint32_t id);
+  bool Detach();
+
+  World& world_;
+  SimSequence& sequence_;
+  SimTable& table_;
+  Ledger& ledger_;
+  const Shadow& shadow_;
+  const uint32_t window_;
+  const uint32_t index_;
+  const uint32_t begin_;
+  const uint32_t count_;
+  const uint32_t own_;
+  std::array<TokenKey, kMaxTokensPerBlock> keys_;
+  const std::optional<BlockRetention> wish_;
   // A wish that may not lower cached blocks is applied after earlier retentions.
-  const bool wish_holds =
-      wish.has_value() && world.MayLower(sequence.tenant, sequence.content.name_space);
-  const bool takes_over = table.taken_over.has_value() && table.taken_over->first == index;
-  std::array<TokenKey, kMaxTokensPerBlock> keys;
-  for (uint32_t i = 0; i < count; ++i) keys[i] = sequence.content.key(begin + i);
-  // A computed tail is not cached if a block of the primary tier begins with it.
-  const uint32_t longer = count == world.tokens_per_block()
-                              ? kNone
-                              : shadow.FirstLonger(table.tip.value(), sequence.content.name_space,
-                                                   {keys.data(), count});
-  const bool in_longer = longer != kNone && shadow.node(longer).tier == Tier::kPrimary;
-  const Node& node = shadow.node(own);
-  const bool same = node.cached() && node.count == count &&
-                    node.values[count - 1] == sequence.values[begin + count - 1];
-  if (same && std::erase(world.stored, HeldBlock{window, BlockId{own}}) != 0) {
-    SIM_CHECK(!in_longer, "block ", own, " of ", count,
-              " tokens is cached beside a block that begins with them");
-    const uint32_t parent = table.tip.value();
-    table.tip = BlockId{own};
-    if (wish_holds) {
-      world.Wish(window, own, *wish);
-    } else if (takes_over) {
-      world.Wish(window, own, table.taken_over->second);
-    }
-    const bool takes_place = FollowTakenOver(world, window, parent, own, wish_holds) || takes_over;
-    if (wish.has_value() && !wish_holds) {
-      takes_place ? (void)world.WishOf(sequence.tenant, window, own, *wish)
-                  : world.Wish(window, own, *wish);
-    }
+  const bool wish_holds_;
+  const bool takes_over_;
+  // A block of the primary tier that begins with the tokens of a computed tail, which is not cached
+  // then. kNone: there is none.
+  uint32_t longer_ = kNone;
+};
+
+PublishedBlock::PublishedBlock(World& world, SimSequence& sequence, uint32_t window, uint32_t index,
+                               uint32_t count)
+    : world_(world),
+      sequence_(sequence),
+      table_(sequence.tables[window]),
+      ledger_(world.ledgers[window]),
+      shadow_(world.shadows[window]),
+      window_(window),
+      index_(index),
+      begin_(index * world.tokens_per_block()),
+      count_(count),
+      own_(table_.blocks[index].id.value()),
+      wish_(RetentionOf(sequence.retention, sequence.prompt_tokens, begin_)),
+      wish_holds_(wish_.has_value() &&
+                  world.MayLower(sequence.tenant, sequence.content.name_space)),
+      takes_over_(table_.taken_over.has_value() && table_.taken_over->first == index) {
+  for (uint32_t i = 0; i < count; ++i) keys_[i] = sequence.content.key(begin_ + i);
+  if (count == world.tokens_per_block()) return;
+  const uint32_t longer =
+      shadow_.FirstLonger(table_.tip.value(), sequence.content.name_space, keys());
+  if (longer != kNone && shadow_.node(longer).tier == Tier::kPrimary) longer_ = longer;
+}
+
+bool PublishedBlock::Follow() {
+  if (IsStoredNow()) {
+    FollowOwn();
     return true;
   }
-  uint32_t id =
-      shadow.FindChild(table.tip.value(), sequence.content.name_space, {keys.data(), count});
-  if (id == kNone && in_longer) {
-    // The longer block is as recent as if it had been published again, unless the tenant's quota
-    // does not let it hold that block.
-    world.coverage.Add(Met::kTailInLonger);
-    if (!world.MayHold(window, longer, sequence.tenant)) return true;
-    BlockFacts& facts = world.ledgers[window][longer];
-    facts.deadline = absl::InfiniteFuture();
-    table.canonical[index] = BlockId{longer};
-    world.ledgers[window].Hold(BlockId{longer}, Ledger::Holder::kUser);
-    if (wish_holds) {
-      world.Raise(window, longer, *wish);
-    } else if (takes_over) {
-      world.Raise(window, longer, table.taken_over->second);
-    }
-    if (wish.has_value() && !wish_holds) world.WishOf(sequence.tenant, window, longer, *wish);
+  const uint32_t id = shadow_.FindChild(table_.tip.value(), sequence_.content.name_space, keys());
+  if (id == kNone && longer_ != kNone) {
+    FollowLonger();
     return true;
   }
-  SIM_CHECK(id != kNone, "rule 7: block ", index, " of sequence ", sequence.id.value(),
+  SIM_CHECK(id != kNone, "rule 7: block ", index_, " of sequence ", sequence_.id.value(),
             " is computed, and not in the tree of window ",
-            WindowName(world.config.windows[window].size), ": ", count, " tokens in block ", own);
-  Ledger& ledger = world.ledgers[window];
-  const bool has_bytes = ledger[id].placed && ledger[id].place.tier == Tier::kPrimary;
+            WindowName(world_.config.windows[window_].size), ": ", count_, " tokens in block ",
+            own_);
+  return FollowEarlier(id);
+}
+
+// Whether the running call stored the sequence's own block, with these tokens.
+bool PublishedBlock::IsStoredNow() {
+  const Node& node = shadow_.node(own_);
+  const bool same = node.cached() && node.count == count_ &&
+                    node.values[count_ - 1] == sequence_.values[begin_ + count_ - 1];
+  return same && std::erase(world_.stored, HeldBlock{window_, BlockId{own_}}) != 0;
+}
+
+void PublishedBlock::FollowOwn() {
+  SIM_CHECK(longer_ == kNone, "block ", own_, " of ", count_,
+            " tokens is cached beside a block that begins with them");
+  const uint32_t parent = table_.tip.value();
+  table_.tip = BlockId{own_};
+  if (wish_holds_) {
+    world_.Wish(window_, own_, *wish_);
+  } else if (takes_over_) {
+    world_.Wish(window_, own_, table_.taken_over->second);
+  }
+  const bool takes_place =
+      FollowTakenOver(world_, window_, parent, own_, wish_holds_) || takes_over_;
+  if (wish_.has_value() && !wish_holds_) {
+    takes_place ? (void)world_.WishOf(sequence_.tenant, window_, own_, *wish_)
+                : world_.Wish(window_, own_, *wish_);
+  }
+}
+
+// The longer block is as recent as if it had been published again, unless the tenant's quota does
+// not let it hold that block.
+void PublishedBlock::FollowLonger() {
+  world_.coverage.Add(Met::kTailInLonger);
+  if (!world_.MayHold(window_, longer_, sequence_.tenant)) return;
+  ledger_[longer_].deadline = absl::InfiniteFuture();
+  table_.canonical[index_] = BlockId{longer_};
+  ledger_.Hold(BlockId{longer_}, Ledger::Holder::kUser);
+  if (wish_holds_) {
+    world_.Raise(window_, longer_, *wish_);
+  } else if (takes_over_) {
+    world_.Raise(window_, longer_, table_.taken_over->second);
+  }
+  if (wish_.has_value() && !wish_holds_) {
+    world_.WishOf(sequence_.tenant, window_, longer_, *wish_);
+  }
+}
+
+// The tree has the block `id` with these tokens.
+bool PublishedBlock::FollowEarlier(uint32_t id) {
+  const bool has_bytes = ledger_[id].placed && ledger_[id].place.tier == Tier::kPrimary;
   if (!has_bytes) {
-    // The cached block is a hole or lies in a lower tier. It gets this sequence's block if only
-    // this sequence has that.
-    const SlotRef slot{Tier::kPrimary, table.blocks[index].slot};
-    if (ledger[own].refs != 1 || ledger.owner(slot) != own || world.memory.Arriving(window, slot)) {
-      table.detached = true;
-      world.coverage.Add(Met::kDetached);
-      return false;
-    }
-    SIM_CHECK(shadow.node(id).cached() && shadow.node(id).tier == Tier::kPrimary,
-              "rule 10: the cached block ", id, " does not get the bytes of block ", own);
-    ledger.AddCopy(id, slot);
-    std::erase(world.stored, HeldBlock{window, BlockId{id}});
-    world.coverage.Add(Met::kCanonicalMoved);
-  } else if (!world.MayHold(window, id, sequence.tenant)) {
+    if (!GivesBytesTo(id)) return Detach();
+  } else if (!world_.MayHold(window_, id, sequence_.tenant)) {
     // The sequence's block and the cached one together would exceed the quota.
-    table.detached = true;
-    world.coverage.Add(Met::kDetached);
+    return Detach();
+  }
+  world_.coverage.Add(Met::kCanonical);
+  table_.canonical[index_] = BlockId{id};
+  table_.tip = BlockId{id};
+  ledger_.Hold(BlockId{id}, Ledger::Holder::kUser);
+  ledger_[id].deadline = absl::InfiniteFuture();
+  if (wish_holds_) {
+    world_.Wish(window_, id, *wish_);
+  } else if (takes_over_) {
+    world_.Raise(window_, id, table_.taken_over->second);
+  }
+  if (!has_bytes) FollowTakenOver(world_, window_, shadow_.node(id).parent, id, wish_holds_);
+  if (wish_.has_value() && !wish_holds_) world_.WishOf(sequence_.tenant, window_, id, *wish_);
+  return true;
+}
+
+// The cached block is a hole or lies in a lower tier. It gets this sequence's block if only this
+// sequence has that.
+bool PublishedBlock::GivesBytesTo(uint32_t id) {
+  const SlotRef slot{Tier::kPrimary, table_.blocks[index_].slot};
+  if (ledger_[own_].refs != 1 || ledger_.owner(slot) != own_ ||
+      world_.memory.Arriving(window_, slot)) {
     return false;
   }
-  world.coverage.Add(Met::kCanonical);
-  table.canonical[index] = BlockId{id};
-  table.tip = BlockId{id};
-  ledger.Hold(BlockId{id}, Ledger::Holder::kUser);
-  ledger[id].deadline = absl::InfiniteFuture();
-  if (wish_holds) {
-    world.Wish(window, id, *wish);
-  } else if (takes_over) {
-    world.Raise(window, id, table.taken_over->second);
-  }
-  if (!has_bytes) {
-    FollowTakenOver(world, window, shadow.node(id).parent, id, wish_holds);
-  }
-  if (wish.has_value() && !wish_holds) world.WishOf(sequence.tenant, window, id, *wish);
+  SIM_CHECK(shadow_.node(id).cached() && shadow_.node(id).tier == Tier::kPrimary,
+            "rule 10: the cached block ", id, " does not get the bytes of block ", own_);
+  ledger_.AddCopy(id, slot);
+  std::erase(world_.stored, HeldBlock{window_, BlockId{id}});
+  world_.coverage.Add(Met::kCanonicalMoved);
   return true;
+}
+
+// The sequence stops publishing. Returns false.
+bool PublishedBlock::Detach() {
+  table_.detached = true;
+  world_.coverage.Add(Met::kDetached);
+  return false;
+}
+
+bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint32_t index,
+                     uint32_t count) {
+  return PublishedBlock(world, sequence, window, index, count).Follow();
 }
 
 void FollowWindow(World& world, SimSession& session, SimSequence& sequence, uint32_t window) {

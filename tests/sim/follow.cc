@@ -7,10 +7,6 @@
 namespace pagoda::sim {
 namespace {
 
-bool IsAmong(const std::vector<HeldBlock>& places, uint32_t window, uint32_t id) {
-  return std::find(places.begin(), places.end(), HeldBlock{window, BlockId{id}}) != places.end();
-}
-
 std::string Describe(const Event& event) {
   std::string text = Text("window ", WindowName(event.window), ": ");
   if (const auto* stored = std::get_if<StoredEvent>(&event.what)) {
@@ -389,92 +385,6 @@ void Follow::EndPin(const EndedPin& ended) {
   for (const HeldBlock& block : pin->blocks) world_.ledgers[block.window].LetGo(block.id);
   world_.pins.erase(pin);
   world_.coverage.Add(Met::kPinCut);
-}
-
-void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
-  const RemovalReason reason = removed.reason;
-  const bool all_lives = world_.config.lifecycle == LifecycleEvents::kAll;
-  const bool listed = removed.scope == RemovedEvent::Scope::kBlocks;
-  if (reason == RemovalReason::kReleased && listed && all_lives) {
-    SIM_CHECK(removed.hashes.empty(), "law: what was not cached has no hash");
-    world_.coverage.Add(Met::kReleased, removed.blocks.size());
-    return;
-  }
-  SIM_CHECK((scope_.reasons & Bit(reason)) != 0,
-            "blocks leave by an operation that does not do that: ", RemovalReasonName(reason));
-  if (reason == RemovalReason::kReleased && listed) return;
-  Shadow& shadow = world_.shadows[window];
-  if (removed.scope == RemovedEvent::Scope::kPools) {
-    world_.on_order.AllLeft(window);
-    return shadow.Clear();
-  }
-  if (removed.scope == RemovedEvent::Scope::kWindow) {
-    SIM_CHECK(reason == RemovalReason::kCleared, "only a reset removes everything");
-    world_.coverage.Add(Met::kCleared);
-    for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
-      if (shadow.node(id).cached()) DropDuplicatesOf(window, id);
-    }
-    shadow.Clear();
-    world_.on_order.AllLeft(window);
-    for (SimSession& session : world_.sessions) {
-      for (SimSequence& sequence : session.sequences) {
-        SimTable& table = sequence.tables[window];
-        table.detached = table.detached || sequence.running;
-      }
-    }
-    return;
-  }
-  SIM_CHECK(!removed.blocks.empty() && removed.blocks.size() == removed.hashes.size() &&
-                removed.blocks.size() == removed.end_tokens.size(),
-            "law: ids, hashes and end tokens of a removal differ in number");
-  for (size_t i = 0; i < removed.blocks.size(); ++i) {
-    const uint32_t id = removed.blocks[i].value();
-    const Node& node = shadow.node(id);
-    SIM_CHECK(node.cached(), "law: block ", id, " removed but not cached");
-    if (Bit(reason) & kForSpace) {
-      // In a sliding window the blocks below a victim can have to leave with it.
-      uint32_t above = node.parent;
-      while (above != kNone && !shadow.node(above).cached()) above = shadow.node(above).parent;
-      // Under full attention, blocks that are only on disk leave with a block above them.
-      const bool on_disk = world_.config.IsOnDisk(node.tier);
-      const bool with_parent =
-          (!world_.full(window) || on_disk) && IsAmong(for_space_, window, above);
-      SIM_CHECK(with_parent || on_disk || !world_.config.tenants.empty() ||
-                    !world_.config.has_disk || !node.lower.contains(world_.config.disk()),
-                "block ", id, " is evicted, though it has a copy on disk to fall to");
-      if (!with_parent) {
-        SIM_CHECK((node.tier == Tier::kPrimary) == (reason == RemovalReason::kEvicted), "block ",
-                  id, " of the ", DefaultTierName(node.tier), " tier is ",
-                  RemovalReasonName(reason));
-        NoteVictim(window, node.tier, id, {.priority = node.priority, .to = std::nullopt});
-      }
-    }
-    if (reason == RemovalReason::kTakenOver) {
-      SIM_CHECK(world_.ledgers[window][id].refs == 0, "block ", id, " is taken over while held");
-      world_.taken_over.push_back(
-          {{window, BlockId{id}}, node, world_.ledgers[window][id].retention()});
-      std::erase(stored_, HeldBlock{window, BlockId{id}});
-    }
-    if (reason == RemovalReason::kTruncated) world_.coverage.Add(Met::kCutInPlace);
-    if (reason == RemovalReason::kLost) world_.coverage.Add(Met::kLost);
-    if (reason == RemovalReason::kEvicted) world_.coverage.Add(Met::kEvicted);
-    if (reason == RemovalReason::kDisplaced) {
-      world_.coverage.Add(world_.config.IsOnDisk(node.tier) ? Met::kDiskDisplaced
-                                                            : Met::kDisplaced);
-    }
-    if (reason == RemovalReason::kTakenOver) world_.coverage.Add(Met::kTakenOver);
-    if (reason == RemovalReason::kInvalidated) world_.coverage.Add(Met::kInvalidated);
-    DropDuplicatesOf(window, id);
-    world_.on_order.BlockLeft(window, id);
-    const uint32_t holes = shadow.holes();
-    shadow.Remove(removed.blocks[i], removed.hashes[i], removed.end_tokens[i]);
-    if (shadow.holes() > holes) world_.coverage.Add(Met::kHole);
-    // A hole that the same call fills again gets other bytes.
-    if (scope_.publisher != nullptr &&
-        (world_.ledgers[window][id].refs == 0 || LetGo(window, id))) {
-      world_.ledgers[window].Unplace(id);
-    }
-  }
 }
 
 // Notes blocks that move or leave to free slots, before they do.

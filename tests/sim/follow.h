@@ -3,6 +3,8 @@
 #ifndef PAGODA_TESTS_SIM_FOLLOW_H_
 #define PAGODA_TESTS_SIM_FOLLOW_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -12,6 +14,10 @@
 #include "tests/sim/world.h"
 
 namespace pagoda::sim {
+
+inline bool IsAmong(const std::vector<HeldBlock>& places, uint32_t window, uint32_t id) {
+  return std::find(places.begin(), places.end(), HeldBlock{window, BlockId{id}}) != places.end();
+}
 
 class Follow {
  public:
@@ -56,6 +62,12 @@ class Follow {
   void Apply(uint32_t window, const StoredEvent& stored);
   void Apply(uint32_t window, const UpdatedEvent& updated);
   void Apply(uint32_t window, const RemovedEvent& removed);
+  // follow_removals.cc
+  void ClearWindow(uint32_t window);
+  void RemoveBlock(uint32_t window, const RemovedEvent& removed, size_t index);
+  void NoteLeftForSpace(uint32_t window, uint32_t id, RemovalReason reason);
+  void CountRemoval(RemovalReason reason, Tier tier);
+
   void EndPin(const EndedPin& ended);
   void ApplyOrder(const CopyOrder& order);
   bool IsFull(uint32_t window, Tier tier) const;

@@ -131,6 +131,69 @@ void Ledger::CheckDiskStats(const WindowStats& stats, const Shadow& shadow, Rese
             disk_in_flight_);
 }
 
+// Staging slots count nowhere.
+Ledger::TierCount Ledger::CountTier(Tier tier, const Memory& memory, const Shadow& shadow) const {
+  TierCount count;
+  TierOccupancy& counted = count.occupancy;
+  for (uint32_t s = 0; s < config_->plain_slots_in(window_index_, tier); ++s) {
+    const SlotRef slot{tier, SlotIndex{s}};
+    if (!reserved_.empty() && IsReserved(slot)) {
+      ++count.free_in_flight;
+      continue;
+    }
+    const bool copying = memory.Touched(window_index_, slot);
+    const uint32_t id = owner(slot);
+    if (id == kNone) {
+      ++(copying ? count.free_in_flight : counted.free);
+      continue;
+    }
+    const BlockFacts& facts = facts_[id];
+    if (IsDuplicate(id, slot)) {
+      ++(copying ? counted.in_flight : counted.cached);
+      if (!copying) ++counted.duplicates;
+    } else if (copying || facts.deferred > 0) {
+      ++counted.in_flight;
+    } else if (facts.pins > 0) {
+      ++counted.pinned;
+    } else if (facts.refs > 0) {
+      ++counted.active;
+    } else {
+      ++counted.cached;
+      ++count.priorities[shadow.node(id).priority.value()];
+    }
+  }
+  return count;
+}
+
+void Ledger::CheckTierStats(const WindowStats& stats, Tier tier, const TierCount& count,
+                            Reset reset) const {
+  const TierOccupancy& told = stats.tiers[Index(tier)];
+  const TierOccupancy& counted = count.occupancy;
+  const uint32_t free_in_flight = count.free_in_flight;
+  SIM_CHECK(reset == Reset::kGoesOn || count.priorities == stats.cached_by_priority[Index(tier)],
+            "the ", DefaultTierName(tier),
+            " tier's cached blocks have other priorities than Stats()");
+  // Cut-off blocks are free by the events, and cached by the core.
+  const uint32_t cut_off = reset == Reset::kGoesOn ? told.cached - counted.cached : 0;
+  const uint32_t told_free = told.free + cut_off;
+  // Below the first tier, one of the slots without an owner is the spare, which is in no count.
+  const bool spare = tier != Tier::kPrimary && !owners_[Index(tier)].empty();
+  const bool same_free =
+      spare ? told_free + told.in_flight + 1 == counted.free + free_in_flight + counted.in_flight &&
+                  told_free + 1 >= counted.free && told_free <= counted.free
+            : told_free == counted.free && told.in_flight == counted.in_flight + free_in_flight;
+  SIM_CHECK(reset == Reset::kGoesOn || told.duplicates == counted.duplicates, "the ",
+            DefaultTierName(tier), " tier has ", told.duplicates,
+            " duplicates; counted: ", counted.duplicates);
+  SIM_CHECK(same_free && told.cached == counted.cached + cut_off && told.cached >= counted.cached &&
+                told.active == counted.active && told.pinned == counted.pinned,
+            "the ", DefaultTierName(tier), " tier of window ", WindowName(stats.window), ": free ",
+            told.free, ", cached ", told.cached, ", active ", told.active, ", pinned ", told.pinned,
+            ", in flight ", told.in_flight, "; counted: free ", counted.free, ", cached ",
+            counted.cached, ", active ", counted.active, ", pinned ", counted.pinned,
+            ", in flight ", counted.in_flight, " and ", free_in_flight, " without a block");
+}
+
 void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Shadow& shadow,
                         Reset reset) const {
   const SimConfig::Window& window = config_->windows[window_index_];
@@ -142,64 +205,9 @@ void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Sh
               " add up to ", told.sum(), " of ", told.capacity);
     if (config_->IsOnDisk(tier)) {
       CheckDiskStats(stats, shadow, reset);
-      continue;
+    } else {
+      CheckTierStats(stats, tier, CountTier(tier, memory, shadow), reset);
     }
-    TierOccupancy counted;
-    PriorityCounts priorities = {};
-    uint32_t free_in_flight = 0;
-    const std::vector<uint32_t>& owners = owners_[Index(tier)];
-    // Staging slots count nowhere.
-    for (uint32_t s = 0; s < config_->plain_slots_in(window_index_, tier); ++s) {
-      if (!reserved_.empty() && IsReserved({tier, SlotIndex{s}})) {
-        ++free_in_flight;
-        continue;
-      }
-      const bool copying = memory.Touched(window_index_, {tier, SlotIndex{s}});
-      const uint32_t id = owners[s];
-      if (id == kNone) {
-        ++(copying ? free_in_flight : counted.free);
-        continue;
-      }
-      const BlockFacts& facts = facts_[id];
-      const bool duplicate = IsDuplicate(id, {tier, SlotIndex{s}});
-      if (duplicate) {
-        ++(copying ? counted.in_flight : counted.cached);
-        if (!copying) ++counted.duplicates;
-      } else if (copying || facts.deferred > 0) {
-        ++counted.in_flight;
-      } else if (facts.pins > 0) {
-        ++counted.pinned;
-      } else if (facts.refs > 0) {
-        ++counted.active;
-      } else {
-        ++counted.cached;
-        ++priorities[shadow.node(id).priority.value()];
-      }
-    }
-    SIM_CHECK(reset == Reset::kGoesOn || priorities == stats.cached_by_priority[Index(tier)],
-              "the ", DefaultTierName(tier),
-              " tier's cached blocks have other priorities than Stats()");
-    // Cut-off blocks are free by the events, and cached by the core.
-    const uint32_t cut_off = reset == Reset::kGoesOn ? told.cached - counted.cached : 0;
-    const uint32_t told_free = told.free + cut_off;
-    // Below the first tier, one of the slots without an owner is the spare, which is in no count.
-    const bool spare = tier != Tier::kPrimary && !owners.empty();
-    const bool same_free =
-        spare
-            ? told_free + told.in_flight + 1 == counted.free + free_in_flight + counted.in_flight &&
-                  told_free + 1 >= counted.free && told_free <= counted.free
-            : told_free == counted.free && told.in_flight == counted.in_flight + free_in_flight;
-    SIM_CHECK(reset == Reset::kGoesOn || told.duplicates == counted.duplicates, "the ",
-              DefaultTierName(tier), " tier has ", told.duplicates,
-              " duplicates; counted: ", counted.duplicates);
-    SIM_CHECK(same_free && told.cached == counted.cached + cut_off &&
-                  told.cached >= counted.cached && told.active == counted.active &&
-                  told.pinned == counted.pinned,
-              "the ", DefaultTierName(tier), " tier of window ", WindowName(window.size), ": free ",
-              told.free, ", cached ", told.cached, ", active ", told.active, ", pinned ",
-              told.pinned, ", in flight ", told.in_flight, "; counted: free ", counted.free,
-              ", cached ", counted.cached, ", active ", counted.active, ", pinned ", counted.pinned,
-              ", in flight ", counted.in_flight, " and ", free_in_flight, " without a block");
   }
 }
 

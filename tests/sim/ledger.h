@@ -97,7 +97,16 @@ class Ledger {
                   Reset reset) const;
 
  private:
+  struct TierCount {
+    TierOccupancy occupancy;
+    PriorityCounts priorities = {};  // Of cached blocks that are no duplicates.
+    uint32_t free_in_flight = 0;     // Slots in flight without a block.
+  };
+
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+  TierCount CountTier(Tier tier, const Memory& memory, const Shadow& shadow) const;
+  void CheckTierStats(const WindowStats& stats, Tier tier, const TierCount& count,
+                      Reset reset) const;
   void CheckDiskStats(const WindowStats& stats, const Shadow& shadow, Reset reset) const;
   bool IsReserved(SlotRef slot) const;
   void DropCopy(uint32_t id, Tier tier);

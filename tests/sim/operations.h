@@ -18,7 +18,7 @@ std::vector<uint32_t> OperationWeights();
 // Draws one and runs it.
 void RunOperation(World& world);
 
-// --- Sequences (sequence_operations.cc, growth_operations.cc) ---
+// --- Sequences (add_sequence.cc, sequence_operations.cc, growth_operations.cc) ---
 void AddSequenceOp(World& world);
 void AppendOp(World& world);
 void ReserveOp(World& world);

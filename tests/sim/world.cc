@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "manager/tiers/operation_scope.h"
 #include "manager/tree/sequence.h"
+#include "tests/sim/disk_steps.h"
 #include "tests/sim/follow.h"
 #include "tests/sim/operations.h"
 
@@ -125,7 +126,7 @@ void World::Restart() {
   coverage.Add(Met::kRestarted);
   coverage.Add(Met::kRecovered, recovered);
   Adopt(windows, core->TakeSlotChanges());
-  if (config.has_disk) RestoreDisk(on_disk);
+  if (config.has_disk) RestoreDisk(*this, on_disk);
   // A writer of the earlier run can be alive, so the free slots are not handed out.
   if (random.OneIn(2)) QuarantineFree();
   Check();
@@ -201,7 +202,7 @@ void World::Step(uint32_t index) {
   }
   if (core->resetting()) coverage.Add(Met::kDuringReset);
   RunOperation(*this);
-  if (config.has_disk) DiskStep(index);
+  if (config.has_disk) DiskStep(*this, index);
   Random own(config.seed, ~uint64_t{index});
   if (core->resetting() && own.OneIn(6)) ResetOp(*this);
   Random publishing(config.seed, kPublishingStream + index);
@@ -230,7 +231,7 @@ void World::Finish() {
   Ticket ticket;
   while (memory.PickStarted(random, &ticket)) EndOneCopy(ticket);
   while (core->resetting()) ResetOp(*this);
-  if (config.has_disk) FinishDisk();
+  if (config.has_disk) FinishDisk(*this);
   TakePublishable(random);
   const ManagerStats stats = core->Stats();
   for (uint32_t w = 0; w < num_windows(); ++w) {
@@ -265,7 +266,7 @@ void World::ApplyTime() {
     return true;
   });
   SIM_CHECK(blocks <= kMaxEndsByTime, "more pins expire at once than one call ends");
-  if (config.has_disk && ExpireFetches()) CountHolders();
+  if (config.has_disk && ExpireFetches(*this)) CountHolders();
   if (pins.size() == before) return;
   pins_expired_ = true;
   coverage.Add(Met::kPinExpired, before - pins.size());
@@ -298,10 +299,10 @@ void World::Absorb(const Scope& scope) {
   }
   const FileCommands commands = core->TakeFileCommands();
   SIM_CHECK(commands.empty() || config.has_disk, "files are touched without a disk");
-  NoteFiles(commands, scope);
+  NoteFiles(*this, commands, scope);
   Follow follow(*this, scope);
   follow.Run(events, orders);
-  CheckFiles(commands);
+  CheckFiles(*this, commands);
   last_commands_ = commands.size();
   last_events_ = events.size();
   last_expiries_ = follow.expiries();
@@ -461,7 +462,7 @@ void World::EndOneCopy(Ticket ticket) {
   const std::optional<uint32_t> staged_in = on_order.CopyEnded(ticket, arrived);
   core->CompleteCopy(ticket, fails ? absl::DataLossError("sim") : absl::OkStatus(), now);
   Absorb({.reasons = Bit(RemovalReason::kLost), .ends_copy = true});
-  if (staged_in.has_value()) FollowDroppedBackups(*staged_in);
+  if (staged_in.has_value()) FollowDroppedBackups(*this, *staged_in);
   // Clients learn of their losses later.
   for (SimSession& session : sessions) {
     if (!session.in_table()) continue;

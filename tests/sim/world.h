@@ -134,6 +134,8 @@ class World {
   void Absorb(const Scope& scope);
   // Called after each call, when the model agrees with the answer.
   void Check();
+  // Counts the holders of all blocks anew. Check does that too.
+  void CountHolders();
   // Checks a refused call: it has one of these reasons and left no trace.
   void Refused(const absl::Status& status, std::initializer_list<Reason> reasons);
 
@@ -198,9 +200,6 @@ class World {
 
   // --- The disk (disk_steps.cc) ---
 
-  // Carries out one command of the disk and tells the core. Returns whether there was one that
-  // could end.
-  bool EndOneFile();
   // The block's copy on disk; kNoSlot: none.
   SlotIndex CopyOnDisk(uint32_t window, uint32_t id) {
     return config.has_disk ? ledgers[window][id].copies[config.disk_index()] : kNoSlot;
@@ -211,8 +210,6 @@ class World {
   }
   // Whether the disk can give up the block's copy: no child has or gets one, and nothing reads it.
   bool IsDiskCandidate(uint32_t window, uint32_t id);
-  // The values of the tokens up to the block's last one.
-  std::vector<Value> PathOf(uint32_t window, uint32_t id) const;
   // The values of a slot, in memory or on disk.
   const Value* values(uint32_t window, SlotRef slot) const {
     return config.IsOnDisk(slot.tier) ? files.written(window, slot.slot).bytes.data()
@@ -279,32 +276,10 @@ class World {
   HashReader MakeHashReader() const;
   void Adopt(const std::vector<RecoveredWindow>& windows, const std::vector<SlotChange>& changes);
   void QuarantineFree();
-  void RestoreDisk(const std::vector<RecoveredWindow>& windows);
-  void NoteFiles(const FileCommands& commands, const Scope& scope);
-  bool HasBlock(uint32_t window, SlotRef slot);
-  void CheckFiles(const FileCommands& commands);
-  void CheckBackup(const FileOrder& order);
-  void EndBackup(const Disk::Ended& ended);
-  void EndErase(const Disk::Ended& ended);
-  void EndFetch(const Disk::Ended& ended);
-  bool ComesUp(uint32_t window, const DiskOrders::Fetch& fetch, const Scope& scope);
-  void FollowDroppedBackups(uint32_t window);
-  bool ExpireFetches();
-  void DiskStep(uint32_t index);
-  void FinishDisk();
-  void CheckDisk(uint32_t window);
-  void CountHolders();
   void CheckVictims();
   std::optional<Victims::Candidate> LowestThatStayed(const Victims& victims);
   void CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& gone);
   void CheckPassed(const Victims& from, const Victims::Gone& gone);
-  void CheckRefusals();
-  void CheckSequences();
-  void CheckTables(const SimSequence& sequence, const Sequence& told);
-  void CheckNodes(uint32_t window);
-  void CheckDeferred();
-  void CheckRaw();
-  void CheckCapacity();
   void CheckAllocations(uint32_t window);
   void CheckRetention(uint32_t window);
 
