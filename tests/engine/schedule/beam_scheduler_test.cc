@@ -486,39 +486,89 @@ TEST_P(BeamTest, TheBasicCacheGivesTheSameAnswers) {
 
 // --- Everything at once ---
 
+// Searches and ordinary requests, those that have arrived, and what became of them.
+struct SearchCrowd {
+  std::vector<GenerateRequest> requests;
+  std::vector<int64_t> cancel_after;  // Steps after its arrival; -1: not cancelled.
+  int64_t step = 0;
+  std::vector<const Outcome*> outcomes;
+};
+
+GenerateRequest RandomSearchOrRequest(std::mt19937_64& random, uint64_t seed,
+                                      const std::vector<TokenId>& shared) {
+  const auto width = static_cast<uint32_t>(random() % 3 == 0 ? 1 : 2 + random() % 4);
+  GenerateRequest request =
+      Search(seed, 1 + random() % 40, 1 + static_cast<uint32_t>(random() % 30), width);
+  const auto common = static_cast<std::ptrdiff_t>(random() % 2 == 0 ? 0 : random() % 40);
+  request.prompt.insert(request.prompt.begin(), shared.begin(), shared.begin() + common);
+  if (width > 1) {
+    request.num_samples = 1 + static_cast<uint32_t>(random() % width);
+    request.length_penalty = random() % 2 == 0 ? 1.0f : 0.6f;
+    request.early_stopping = random() % 2 == 0;
+    for (uint64_t n = random() % 4; n > 0; --n) {
+      request.stop_tokens.push_back(static_cast<TokenId>(random() % ArithmeticModel::kVocabSize));
+    }
+  } else {
+    request.num_samples = 1 + static_cast<uint32_t>(random() % 2);
+    request.max_draft_tokens = random() % 3 == 0 ? 4 : 0;
+    request.sampling = {.temperature = 0.8f, .seed = random()};
+  }
+  request.priority = static_cast<int32_t>(random() % 2);
+  const uint64_t tenant = random() % 3;
+  request.tenant = "tenant " + std::to_string(tenant);
+  if (tenant < 2) request.name_space.tenant = request.tenant;
+  return request;
+}
+
+SearchCrowd MakeSearchCrowd(std::mt19937_64& random, uint64_t seed) {
+  SearchCrowd crowd;
+  const std::vector<TokenId> shared = RandomTokens(random, 40, ArithmeticModel::kVocabSize);
+  for (size_t i = 0; i < 200; ++i) {
+    crowd.requests.push_back(RandomSearchOrRequest(random, seed * 1000 + i, shared));
+    crowd.cancel_after.push_back(random() % 6 == 0 ? static_cast<int64_t>(random() % 200) : -1);
+  }
+  return crowd;
+}
+
+// A new one arrives in every other step.
+void RunSearchCrowd(World& world, uint64_t seed, SearchCrowd& crowd) {
+  std::mt19937_64 arriving(seed + 100);
+  while (crowd.outcomes.size() < crowd.requests.size() || !world.scheduler().idle()) {
+    ASSERT_LT(++crowd.step, 40'000) << "nobody starves";
+    if (crowd.outcomes.size() < crowd.requests.size() && arriving() % 2 == 0) {
+      const size_t i = crowd.outcomes.size();
+      const int64_t end = crowd.cancel_after[i] < 0 ? -1 : crowd.step + crowd.cancel_after[i];
+      crowd.requests[i].cancelled = [&crowd, end] { return end >= 0 && crowd.step >= end; };
+      crowd.outcomes.push_back(&world.Add(crowd.requests[i]));
+    }
+    world.RunSteps(1);
+  }
+}
+
+// Returns how many were cancelled before their end.
+int ExpectAnswersOfSearchCrowd(World& world, const std::vector<WindowSize>& windows,
+                               const SearchCrowd& crowd) {
+  int cancelled = 0;
+  for (size_t i = 0; i < crowd.outcomes.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "request " << i);
+    const Outcome& outcome = *crowd.outcomes[i];
+    if (crowd.cancel_after[i] >= 0 && !outcome.report.ok()) {
+      EXPECT_EQ(outcome.report.status().code(), absl::StatusCode::kCancelled);
+      ++cancelled;
+    } else if (crowd.requests[i].is_beam_search()) {
+      ExpectPlain(crowd.requests[i], windows, outcome);
+    } else {
+      world.ExpectSoloAnswer(crowd.requests[i], outcome);
+    }
+  }
+  return cancelled;
+}
+
 TEST_P(BeamTest, HundredsOfRequestsOnASmallPool) {
   for (const uint64_t seed : {1, 2, 3}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    std::vector<GenerateRequest> requests;
-    std::vector<int64_t> cancel_after;  // Steps after its arrival; -1: not cancelled.
-    const std::vector<TokenId> shared = RandomTokens(random, 40, ArithmeticModel::kVocabSize);
-    for (size_t i = 0; i < 200; ++i) {
-      const auto width = static_cast<uint32_t>(random() % 3 == 0 ? 1 : 2 + random() % 4);
-      GenerateRequest request = Search(seed * 1000 + i, 1 + random() % 40,
-                                       1 + static_cast<uint32_t>(random() % 30), width);
-      const auto common = static_cast<std::ptrdiff_t>(random() % 2 == 0 ? 0 : random() % 40);
-      request.prompt.insert(request.prompt.begin(), shared.begin(), shared.begin() + common);
-      if (width > 1) {
-        request.num_samples = 1 + static_cast<uint32_t>(random() % width);
-        request.length_penalty = random() % 2 == 0 ? 1.0f : 0.6f;
-        request.early_stopping = random() % 2 == 0;
-        for (uint64_t n = random() % 4; n > 0; --n) {
-          request.stop_tokens.push_back(
-              static_cast<TokenId>(random() % ArithmeticModel::kVocabSize));
-        }
-      } else {
-        request.num_samples = 1 + static_cast<uint32_t>(random() % 2);
-        request.max_draft_tokens = random() % 3 == 0 ? 4 : 0;
-        request.sampling = {.temperature = 0.8f, .seed = random()};
-      }
-      request.priority = static_cast<int32_t>(random() % 2);
-      const uint64_t tenant = random() % 3;
-      request.tenant = "tenant " + std::to_string(tenant);
-      if (tenant < 2) request.name_space.tenant = request.tenant;
-      requests.push_back(std::move(request));
-      cancel_after.push_back(random() % 6 == 0 ? static_cast<int64_t>(random() % 200) : -1);
-    }
+    SearchCrowd crowd = MakeSearchCrowd(random, seed);
     World world(
         {.windows = GetParam(),
          .blocks = {.primary_blocks = 64, .secondary_blocks = 32},
@@ -532,32 +582,8 @@ TEST_P(BeamTest, HundredsOfRequestsOnASmallPool) {
          .tenants = {{.name = "tenant 0", .quota_blocks = {54, kNoQuota}},
                      {.name = "tenant 1", .quota_blocks = {60, kNoQuota}, .max_sequences = 7},
                      {.name = "tenant 2", .shares = true}}});
-    int64_t step = 0;
-    std::vector<const Outcome*> outcomes;
-    std::mt19937_64 arriving(seed + 100);
-    while (outcomes.size() < requests.size() || !world.scheduler().idle()) {
-      ASSERT_LT(++step, 40'000) << "nobody starves";
-      if (outcomes.size() < requests.size() && arriving() % 2 == 0) {
-        const size_t i = outcomes.size();
-        const int64_t end = cancel_after[i] < 0 ? -1 : step + cancel_after[i];
-        requests[i].cancelled = [&step, end] { return end >= 0 && step >= end; };
-        outcomes.push_back(&world.Add(requests[i]));
-      }
-      world.RunSteps(1);
-    }
-    int cancelled = 0;
-    for (size_t i = 0; i < outcomes.size(); ++i) {
-      SCOPED_TRACE(testing::Message() << "request " << i);
-      if (cancel_after[i] >= 0 && !outcomes[i]->report.ok()) {
-        EXPECT_EQ(outcomes[i]->report.status().code(), absl::StatusCode::kCancelled);
-        ++cancelled;
-      } else if (requests[i].is_beam_search()) {
-        ExpectPlain(requests[i], GetParam(), *outcomes[i]);
-      } else {
-        world.ExpectSoloAnswer(requests[i], *outcomes[i]);
-      }
-    }
-    EXPECT_GT(cancelled, 5);
+    ASSERT_NO_FATAL_FAILURE(RunSearchCrowd(world, seed, crowd));
+    EXPECT_GT(ExpectAnswersOfSearchCrowd(world, GetParam(), crowd), 5) << "cancelled";
     EXPECT_GT(world.stats().preemptions, 0u);
     EXPECT_GT(world.stats().reused_tokens, 0u);
     ExpectNothingHeld(world);
