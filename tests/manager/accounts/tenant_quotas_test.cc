@@ -293,98 +293,143 @@ TEST_F(TenantsTest, TheHostTierHasItsOwnQuota) {
   EXPECT_EQ(uses[2].uses[1].used_blocks, 0u);
 }
 
-TEST_F(TenantsTest, ARandomCrowdKeepsToItsQuotas) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
-    std::mt19937 random(seed);
-    const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+// Clients of five tenants that do anything, allowed or not.
+class TenantsCrowdTest : public TenantsTest {
+ protected:
+  void Begin(uint32_t seed) {
+    random_.seed(seed);
     Make({{.name = "red", .share = 2, .quota_blocks = {6, 3}},
           {.name = "blue", .quota_blocks = {9, kNoQuota}},
           {.name = "open", .shares = true, .quota_blocks = {5, 2}},
           {.name = "wide", .shares = true, .quota_blocks = {7, 2}}},
-         below(2) * 6);
-    std::vector<SessionId> sessions;
-    for (uint16_t tenant = 0; tenant < 5; ++tenant) sessions.push_back(Open(TenantId{tenant}));
-    std::vector<PinId> pins;
-    for (uint32_t step = 0; step < 300; ++step) {
-      now_ += absl::Milliseconds(1);
-      const SessionId session = sessions[below(5)];
-      const SequenceId name{1 + below(3)};
-      std::vector<TokenId> prompt(1 + below(20));
-      for (TokenId& token : prompt) token = below(2);
-      NamespaceKey key;
-      // The default tenant's session can act for others, too: for a tenant that shares, in its own
-      // namespace.
-      if (session == sessions[0]) key.tenant = std::array{"", "", "red", "open"}[below(4)];
-      switch (below(12)) {
-        case 0:
-          Run(session, FreeSequence{name}).status().IgnoreError();
-          break;
-        case 1: {
-          const auto found = core_->FindSequence(session, name);
-          if (!found.ok()) break;
-          Run(session, TruncateSequence{name, 1 + below((*found)->token_count)})
-              .status()
-              .IgnoreError();
-          break;
-        }
-        case 2:
-          Run(session, OffloadPrefix{.name_space = key, .tokens = prompt}).status().IgnoreError();
-          break;
-        case 3:
-          Run(session, PrefetchPrefix{.name_space = key, .tokens = prompt}).status().IgnoreError();
-          break;
-        case 4: {
-          const auto found = core_->FindSequence(session, name);
-          if (!found.ok()) break;
-          const std::vector<TokenId> next(1 + below(6), below(2));
-          Run(session, AppendTokens{.sequence = name,
+         Below(2) * 6);
+    sessions_.clear();
+    pins_.clear();
+    for (uint16_t tenant = 0; tenant < 5; ++tenant) sessions_.push_back(Open(TenantId{tenant}));
+  }
+  // One operation of one client, then all copies, of which some fail.
+  void Step(uint32_t step);
+
+ private:
+  // Whom and what an operation is about.
+  struct Subject {
+    SessionId session;
+    SequenceId name;
+    std::vector<TokenId> prompt;
+    NamespaceKey key;
+  };
+
+  uint32_t Below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  void Try(SessionId session, Operation operation) {
+    Run(session, std::move(operation)).status().IgnoreError();
+  }
+  Subject DrawSubject();
+  void Operate(const Subject& subject, uint32_t step);
+  void Append(const Subject& subject);
+  void Truncate(const Subject& subject);
+  void Pin(const Subject& subject);
+  void Unpin();
+  void CompleteStep(SessionId session, uint64_t steps);
+
+  std::mt19937 random_;
+  std::vector<SessionId> sessions_;
+  std::vector<PinId> pins_;
+};
+
+void TenantsCrowdTest::Step(uint32_t step) {
+  now_ += absl::Milliseconds(1);
+  Operate(DrawSubject(), step);
+  for (const CopyOrder& copy : core_->TakeCopies()) {
+    const bool fails = Below(20) == 0;
+    core_->CompleteCopy(copy.ticket, fails ? absl::DataLossError("test") : absl::OkStatus(), now_);
+  }
+  core_->CheckInvariants();  // Which holds every account against its quota.
+}
+
+TenantsCrowdTest::Subject TenantsCrowdTest::DrawSubject() {
+  Subject subject;
+  subject.session = sessions_[Below(5)];
+  subject.name = SequenceId{1 + Below(3)};
+  subject.prompt.resize(1 + Below(20));
+  for (TokenId& token : subject.prompt) token = Below(2);
+  // The default tenant's session can act for others, too: for a tenant that shares, in its own
+  // namespace.
+  if (subject.session == sessions_[0]) {
+    subject.key.tenant = std::array{"", "", "red", "open"}[Below(4)];
+  }
+  return subject;
+}
+
+void TenantsCrowdTest::Operate(const Subject& subject, uint32_t step) {
+  const auto& [session, name, prompt, key] = subject;
+  switch (Below(12)) {
+    case 0:
+      return Try(session, FreeSequence{name});
+    case 1:
+      return Truncate(subject);
+    case 2:
+      return Try(session, OffloadPrefix{.name_space = key, .tokens = prompt});
+    case 3:
+      return Try(session, PrefetchPrefix{.name_space = key, .tokens = prompt});
+    case 4:
+      return Append(subject);
+    case 5:
+      return Try(session, ForkSequence{name, SequenceId{1 + Below(3)}});
+    case 6:
+      core_->Maintain(now_, 4);
+      return;
+    case 7:
+      return Pin(subject);
+    case 8:
+      return Unpin();
+    case 9:
+      if (Below(4) == 0) core_->InvalidatePrefix(key, {}, now_).status().IgnoreError();
+      if (Below(16) == 0) core_->ResetPrefixCache(now_);
+      return;
+    case 10:
+      return CompleteStep(session, uint64_t{step} + 1);
+    default:
+      return Try(session, AddSequence{.sequence = name, .name_space = key, .tokens = prompt});
+  }
+}
+
+void TenantsCrowdTest::Append(const Subject& subject) {
+  const auto found = core_->FindSequence(subject.session, subject.name);
+  if (!found.ok()) return;
+  const std::vector<TokenId> next(1 + Below(6), Below(2));
+  Try(subject.session, AppendTokens{.sequence = subject.name,
                                     .tokens = next,
                                     .computed_tokens = (*found)->token_count,
-                                    .known_losses = (*found)->losses})
-              .status()
-              .IgnoreError();
-          break;
-        }
-        case 5:
-          Run(session, ForkSequence{name, SequenceId{1 + below(3)}}).status().IgnoreError();
-          break;
-        case 6:
-          core_->Maintain(now_, 4);
-          break;
-        case 7: {
-          const auto pinned = Run(session, PinPrefix{.name_space = key, .tokens = prompt});
-          if (pinned.ok()) pins.push_back(std::get<PinnedPrefix>(*pinned).pin);
-          break;
-        }
-        case 8:
-          if (pins.empty()) break;
-          core_->UnpinPrefix(pins.back(), now_).IgnoreError();
-          pins.pop_back();
-          break;
-        case 9:
-          if (below(4) == 0) core_->InvalidatePrefix(key, {}, now_).status().IgnoreError();
-          if (below(16) == 0) core_->ResetPrefixCache(now_);
-          break;
-        case 10: {
-          const auto steps = static_cast<uint64_t>(step) + 1;
-          core_
-              ->BeginBatch(session, {.step = steps, .completed_step = steps - below(3) % steps},
-                           now_)
-              .IgnoreError();
-          break;
-        }
-        default:
-          Run(session, AddSequence{.sequence = name, .name_space = key, .tokens = prompt})
-              .status()
-              .IgnoreError();
-      }
-      for (const CopyOrder& copy : core_->TakeCopies()) {
-        const bool fails = below(20) == 0;
-        core_->CompleteCopy(copy.ticket, fails ? absl::DataLossError("test") : absl::OkStatus(),
-                            now_);
-      }
-      core_->CheckInvariants();  // Which holds every account against its quota.
-    }
+                                    .known_losses = (*found)->losses});
+}
+
+void TenantsCrowdTest::Truncate(const Subject& subject) {
+  const auto found = core_->FindSequence(subject.session, subject.name);
+  if (!found.ok()) return;
+  Try(subject.session, TruncateSequence{subject.name, 1 + Below((*found)->token_count)});
+}
+
+void TenantsCrowdTest::Pin(const Subject& subject) {
+  const auto pinned =
+      Run(subject.session, PinPrefix{.name_space = subject.key, .tokens = subject.prompt});
+  if (pinned.ok()) pins_.push_back(std::get<PinnedPrefix>(*pinned).pin);
+}
+
+void TenantsCrowdTest::Unpin() {
+  if (pins_.empty()) return;
+  core_->UnpinPrefix(pins_.back(), now_).IgnoreError();
+  pins_.pop_back();
+}
+
+void TenantsCrowdTest::CompleteStep(SessionId session, uint64_t steps) {
+  core_->BeginBatch(session, {.step = steps, .completed_step = steps - Below(3) % steps}, now_)
+      .IgnoreError();
+}
+
+TEST_F(TenantsCrowdTest, KeepsToItsQuotas) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    Begin(seed);
+    for (uint32_t step = 0; step < 300; ++step) Step(step);
   }
 }
 

@@ -257,6 +257,62 @@ TEST(SlidingMatchTest, AWholePrefixIsFoundInTheTimeOfItsTokens) {
                             << " us";
 }
 
+// Numbers, and texts that begin as earlier ones.
+class TextSource {
+ public:
+  explicit TextSource(uint64_t seed) : random_(seed) {}
+
+  uint32_t Pick(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  Tokens Draw(const std::vector<Tokens>& seen) {
+    Tokens tokens;
+    if (!seen.empty() && Pick(6) != 0) {
+      tokens = seen[Pick(static_cast<uint32_t>(seen.size()))];
+      tokens.resize(Pick(static_cast<uint32_t>(tokens.size()) + 1));
+    }
+    const uint32_t more = 1 + Pick(3 * kBlockTokens);
+    for (uint32_t i = 0; i < more; ++i) tokens.push_back(Pick(2));
+    tokens.resize(std::min<size_t>(tokens.size(), 7 * kBlockTokens));
+    return tokens;
+  }
+  // A priority for each block.
+  SequenceRetention DrawRetention(const Tokens& tokens) {
+    SequenceRetention retention;
+    for (uint32_t begin = 0; begin < tokens.size(); begin += kBlockTokens) {
+      retention.ranges.push_back(
+          {.token_start = begin,
+           .token_end = begin + kBlockTokens,
+           .retention = {.priority = Priority{static_cast<uint8_t>(Pick(3) * 20)}}});
+    }
+    return retention;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// By an exhaustive search. `contents` has the windows of `info`.
+uint32_t LongestValid(const Tokens& asked, const std::vector<Contents>& contents,
+                      const CacheInfo& info) {
+  auto longest = static_cast<uint32_t>(asked.size()) - 1;
+  for (; longest > 0; --longest) {
+    bool valid = true;
+    for (size_t w = 0; w < contents.size(); ++w) {
+      valid = valid && contents[w].IsValid(asked, longest, info.windows[w].window);
+    }
+    if (valid) break;
+  }
+  return longest;
+}
+
+// Whether a match of this length ends in a block beside a hole that has all of its tokens.
+bool EndsBesideHole(const Tokens& asked, uint32_t length, const std::vector<Contents>& contents) {
+  if (length % kBlockTokens == 0) return false;
+  const uint32_t last = length / kBlockTokens;
+  return std::any_of(contents.begin(), contents.end(), [&](const Contents& window) {
+    return (last + 1) * kBlockTokens <= asked.size() && window.IsHole(asked, last);
+  });
+}
+
 TEST(SlidingMatchTest, AMatchIsTheLongestThatIsValidInEveryWindow) {
   const std::vector<std::vector<WindowSize>> layouts = {{WindowSize{8}},
                                                         {WindowSize{5}},
@@ -265,62 +321,28 @@ TEST(SlidingMatchTest, AMatchIsTheLongestThatIsValidInEveryWindow) {
   uint64_t holes = 0, in_part = 0, beside_holes = 0;
   for (uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937_64 random(seed);
-    const auto pick = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+    TextSource texts(seed);
     const std::vector<WindowSize>& windows = layouts[seed % layouts.size()];
-    Cache cache(windows, std::vector<uint32_t>(windows.size(), 8 + pick(24)));
+    Cache cache(windows, std::vector<uint32_t>(windows.size(), 8 + texts.Pick(24)));
+    const CacheInfo& info = cache.core().info();
     std::vector<Tokens> seen;
-    const auto draw = [&] {
-      Tokens tokens;
-      if (!seen.empty() && pick(6) != 0) {
-        tokens = seen[pick(static_cast<uint32_t>(seen.size()))];
-        tokens.resize(pick(static_cast<uint32_t>(tokens.size()) + 1));
-      }
-      const uint32_t more = 1 + pick(3 * kBlockTokens);
-      for (uint32_t i = 0; i < more; ++i) tokens.push_back(pick(2));
-      tokens.resize(std::min<size_t>(tokens.size(), 7 * kBlockTokens));
-      return tokens;
-    };
     for (int i = 0; i < 60; ++i) {
-      const Tokens tokens = draw();
-      SequenceRetention retention;
-      for (uint32_t begin = 0; begin < tokens.size(); begin += kBlockTokens) {
-        retention.ranges.push_back(
-            {.token_start = begin,
-             .token_end = begin + kBlockTokens,
-             .retention = {.priority = Priority{static_cast<uint8_t>(pick(3) * 20)}}});
-      }
-      cache.Store(tokens, retention);
-      ASSERT_FALSE(testing::Test::HasFatalFailure());
+      const Tokens tokens = texts.Draw(seen);
+      ASSERT_NO_FATAL_FAILURE(cache.Store(tokens, texts.DrawRetention(tokens)));
       seen.push_back(tokens);
       cache.core().CheckInvariants();
 
       std::vector<Contents> contents;
-      for (const CacheInfo::Window& window : cache.core().info().windows) {
+      for (const CacheInfo::Window& window : info.windows) {
         contents.emplace_back(cache.core().DumpTree(window.window));
         holes += cache.core().Stats().windows[contents.size() - 1].holes;
       }
       for (int query = 0; query < 20; ++query) {
-        const Tokens asked = draw();
-        auto longest = static_cast<uint32_t>(asked.size()) - 1;
-        for (; longest > 0; --longest) {
-          bool valid = true;
-          for (size_t w = 0; w < contents.size(); ++w) {
-            valid =
-                valid && contents[w].IsValid(asked, longest, cache.core().info().windows[w].window);
-          }
-          if (valid) break;
-        }
+        const Tokens asked = texts.Draw(seen);
+        const uint32_t longest = LongestValid(asked, contents, info);
         ASSERT_EQ(cache.Match(asked), longest);
         in_part += longest % kBlockTokens != 0 ? 1 : 0;
-        // A match ends in a block beside a hole that has all of its tokens.
-        const bool ends_in_a_block = longest % kBlockTokens != 0;
-        const uint32_t last = longest / kBlockTokens;
-        const bool is_hole =
-            std::any_of(contents.begin(), contents.end(), [&](const Contents& window) {
-              return (last + 1) * kBlockTokens <= asked.size() && window.IsHole(asked, last);
-            });
-        beside_holes += ends_in_a_block && is_hole ? 1 : 0;
+        beside_holes += EndsBesideHole(asked, longest, contents) ? 1 : 0;
       }
     }
   }
