@@ -247,28 +247,30 @@ class ToyEngine:
     def step(self):
         """Admits, loads, computes a chunk of each running request, and saves. Requests that cannot
         run wait. If all wait for blocks that others hold, the last one gives its blocks back."""
+        rows, new_blocks = self._schedule_all()
+        plan = pickle.loads(pickle.dumps(self.side.plan([row for _, row in rows], new_blocks)))
+        self.before_step()
+        for worker in self.workers:
+            worker.side.begin(plan, self.layout)
+        for request, row in rows:
+            self.compute(request, request.computed, row.computed)
+            request.computed = row.computed
+        self._load_and_save(plan)
+        self._end_loads()
+        self._report()
+        for worker in self.workers:
+            if isinstance(worker.mover, LateMover):
+                worker.mover.run(150)
+        return plan
+
+    def _schedule_all(self):
+        """The rows of the step, each with its request, and their new blocks."""
         rows, new_blocks, is_short = [], set(), False
         for request in self.running.values():
             if request.loading:
                 continue
             if request.tables is None:
-                external = self.side.match(self.text(request), 0)
-                if external is None:
-                    continue
-                assert external % self.layout.tokens_per_block == 0 and external < len(request.tokens)
-                if external:
-                    request.computed = external
-                    if self.take_blocks(request, external) is None:
-                        request.computed = 0
-                        continue
-                    self.side.allocated(request.id, request.tables, external)
-                    request.loading, request.cached = True, external
-                    continue
-                new = self.take_blocks(request, min(len(request.tokens), self.chunk))
-                if new is None:
-                    continue
-                self.side.allocated(request.id, request.tables, 0)
-                self._schedule(request, new, True, rows, new_blocks)
+                self._admit(request, rows, new_blocks)
             elif request.computed < len(request.tokens):
                 anew = request.cached == request.computed and request.cached > 0
                 new = self.take_blocks(request, min(len(request.tokens), request.computed + self.chunk))
@@ -278,19 +280,46 @@ class ToyEngine:
                     is_short = True
         if is_short and not rows and not any(request.loading for request in self.running.values()):
             self.preempt([request for request in self.running.values() if request.tables is not None][-1])
-        plan = pickle.loads(pickle.dumps(self.side.plan([row for _, row in rows], new_blocks)))
-        self.before_step()
-        for worker in self.workers:
-            worker.side.begin(plan, self.layout)
-        for request, row in rows:
-            self.compute(request, request.computed, row.computed)
-            request.computed = row.computed
+        return rows, new_blocks
+
+    def _admit(self, request, rows, new_blocks):
+        """Begins to load what is cached of it, or schedules its first chunk if nothing is. It waits
+        if there are too few blocks, or while the match is not known."""
+        external = self.side.match(self.text(request), 0)
+        if external is None:
+            return
+        assert external % self.layout.tokens_per_block == 0 and external < len(request.tokens)
+        if external:
+            request.computed = external
+            if self.take_blocks(request, external) is None:
+                request.computed = 0
+                return
+            self.side.allocated(request.id, request.tables, external)
+            request.loading, request.cached = True, external
+            return
+        new = self.take_blocks(request, min(len(request.tokens), self.chunk))
+        if new is None:
+            return
+        self.side.allocated(request.id, request.tables, 0)
+        self._schedule(request, new, True, rows, new_blocks)
+
+    def _schedule(self, request, new, anew, rows, new_blocks):
+        end = min(len(request.tokens), request.computed + self.chunk)
+        rows.append((request, Scheduled(request.id, [list(blocks) for blocks in new], anew or request.resumed, end)))
+        request.resumed = False
+        for blocks in new:
+            new_blocks.update(blocks)
+
+    def _load_and_save(self, plan):
         for worker in self.workers:
             worker.side.load(plan)
             worker.side.save(plan)
             received, bad = worker.side.take_loaded()
             self._arrived.update(received)
             self._bad |= bad
+
+    def _end_loads(self):
+        """Of requests that all ranks have loaded, or failed to load."""
         loaded = {request_id for request_id, ranks in self._arrived.items() if ranks == len(self.workers)}
         failed = loaded & self._bad
         for request_id in loaded:
@@ -307,21 +336,12 @@ class ToyEngine:
                 self.hit_tokens += request.cached
         if failed:
             self.side.loads_failed(failed)
+
+    def _report(self):
         report = None
         for worker in self.workers:
             report = worker.side.report() if report is None else report.merge(worker.side.report())
         self.side.report(report)
-        for worker in self.workers:
-            if isinstance(worker.mover, LateMover):
-                worker.mover.run(150)
-        return plan
-
-    def _schedule(self, request, new, anew, rows, new_blocks):
-        end = min(len(request.tokens), request.computed + self.chunk)
-        rows.append((request, Scheduled(request.id, [list(blocks) for blocks in new], anew or request.resumed, end)))
-        request.resumed = False
-        for blocks in new:
-            new_blocks.update(blocks)
 
     def run(self, prompts, generate=0, steps=1000):
         """Runs the prompts to their ends, each with this many generated tokens. Returns how many
