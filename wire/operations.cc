@@ -75,9 +75,10 @@ absl::StatusOr<FillBlocks> Decode(const v1::FillBlocksRequest& proto) {
       return InvalidArgument(absl::StrCat("blocks[", op.blocks.size(), "] has a finalize of ",
                                           row.finalize, "; it is 0 or 1"));
     }
-    op.blocks.push_back({.block = row.block,
-                         .filled_tokens = row.filled_tokens,
-                         .end = row.finalize == 1 ? BlockFill::End::kFinal : BlockFill::End::kOpen});
+    op.blocks.push_back(
+        {.block = row.block,
+         .filled_tokens = row.filled_tokens,
+         .end = row.finalize == 1 ? BlockFill::End::kFinal : BlockFill::End::kOpen});
   }
   return op;
 }

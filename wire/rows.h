@@ -4,6 +4,7 @@
 #define PAGODA_WIRE_ROWS_H_
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -38,6 +39,13 @@ std::optional<std::vector<Row>> RowsFromBytes(absl::string_view bytes) {
   if (!rows.empty()) std::memcpy(rows.data(), bytes.data(), bytes.size());
   return rows;
 }
+
+// A row of AppendStepResult.grown.
+struct GrowthRow {
+  uint32_t index;
+  uint32_t first_block;
+  uint32_t blocks;
+};
 
 }  // namespace pagoda
 

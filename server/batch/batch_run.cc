@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "wire/errors.h"
 #include "wire/operations.h"
-#include "wire/results.h"
 #include "wire/served_fields.h"
 
 namespace pagoda::server {

@@ -29,8 +29,8 @@
 #include "server/calls/rpc_metrics.h"
 #include "server/calls/stream_set.h"
 #include "server/supervision/serving_state.h"
+#include "wire/answer_writer.h"
 #include "wire/batch_bytes.h"
-#include "wire/results.h"
 
 namespace pagoda::server {
 

@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "base/check.h"
 #include "pagoda/v1/cache.pb.h"
-#include "wire/results.h"
+#include "wire/answer_writer.h"
 
 namespace pagoda {
 
