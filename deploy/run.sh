@@ -99,7 +99,7 @@ show_it_at_work() {
   show "The same prompt again. Its KV blocks are cached, so only the rest is computed." \
        pagodactl generate --random-prompt 64 --seed 1 --max-new-tokens 20
   show "3,000 chats of 4 turns with one system prompt, one batch for each decode step. Their history is larger than the pool:" \
-       pagodactl workload --conversations 3000 --turns 4 --system-tokens 512 --concurrency 16 --seed 1
+       pagoda-plan workload --conversations 3000 --turns 4 --system-tokens 512 --concurrency 16 --seed 1
   show "The state of the cache now:" pagodactl status
 }
 
@@ -120,7 +120,7 @@ if [ -z "$bin" ]; then
   all_packages=("${build_packages[@]}" "${tour_packages[@]}")
   say "Pagoda: building in $build_dir"
   set_up
-  build pagodad pagodactl pagoda-engine pagoda_python
+  build pagodad pagodactl pagoda-plan pagoda-engine pagoda_python
   bin=$build_dir/bin
 fi
 mkdir -p "$log_dir"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # deploy/wheel.sh [--bin DIR] [--out DIR]
 # Makes two Python wheels from the existing release build. `pagoda` is the client, with its native
-# extension. `pagoda-server` has pagodad, pagodactl and pagoda-engine with every library that they
-# load except glibc: it runs on any x86-64 Linux with glibc 2.36 or newer. Needs Debian 12, and
-# installs missing tools.
+# extension. `pagoda-server` has pagodad, pagodactl, pagoda-plan and pagoda-engine with
+# every library that they load except glibc: it runs on any x86-64 Linux with glibc 2.36 or newer.
+# Needs Debian 12, and installs missing tools.
 #   --bin DIR   the folder of the built programs; default: build/release/bin
 #   --out DIR   the folder for the wheels; default: build/wheels. Older wheels of both packages are
 #               removed from it
@@ -35,7 +35,7 @@ work=build/wheel
 check_programs() {
   local name version said
   version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' clients/python/src/pagoda/version.py)
-  for name in pagodad pagodactl pagoda-engine; do
+  for name in pagodad pagodactl pagoda-plan pagoda-engine; do
     [ -s "$bin/$name" ] && [ -x "$bin/$name" ] || die "The program $bin/$name does not exist." \
         "build it first with deploy/run.sh --once, or name the built programs' folder with --bin."
     said=$("$bin/$name" --version) ||

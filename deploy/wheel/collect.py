@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 
-PROGRAMS = ("pagodad", "pagodactl", "pagoda-engine")
+PROGRAMS = ("pagodad", "pagodactl", "pagoda-plan", "pagoda-engine")
 GLIBC = re.compile(r"(ld-linux-x86-64|lib(c|m|dl|rt|util|pthread|resolv|mvec|anl|nsl))\.so\.\d+")
 DOCUMENTATION = pathlib.Path("/usr/share/doc")
 COMMON_LICENSES = pathlib.Path("/usr/share/common-licenses")

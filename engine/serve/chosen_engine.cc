@@ -5,8 +5,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "clients/command_line/terminal/format.h"
 #include "clients/pagodactl/admin/cache_spec.h"
-#include "clients/pagodactl/terminal/format.h"
 
 namespace pagoda {
 namespace {

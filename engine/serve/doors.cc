@@ -17,7 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "base/error.h"
-#include "clients/pagodactl/terminal/interrupt.h"
+#include "clients/command_line/terminal/interrupt.h"
 #include "engine/serve/engine_server.h"
 #include "engine/text/model_text.h"
 #include "manager/accounts/tenants.h"

@@ -7,8 +7,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "clients/pagodactl/command/number_check.h"
-#include "clients/pagodactl/command/tokens.h"
+#include "clients/command_line/number_check.h"
+#include "clients/command_line/tokens.h"
 
 namespace pagoda {
 namespace {

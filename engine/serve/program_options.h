@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/engine_options.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/command_line/command.h"
 #include "clients/pagodactl/generate/format_options.h"
 #include "clients/pagodactl/generate/sampling_options.h"
 #include "pools/layout.h"

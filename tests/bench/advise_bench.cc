@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "clients/pagodactl/trace/trace.h"
-#include "clients/pagodactl/trace/workload_trace.h"
+#include "clients/pagoda_plan/trace/trace.h"
+#include "clients/pagoda_plan/trace/workload_trace.h"
 #include "manager/advice/hit_rate_curve.h"
 #include "manager/policy/eviction_policy.h"
 #include "tests/bench/figure.h"

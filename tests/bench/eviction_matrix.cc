@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
-#include "clients/pagodactl/replay/replay_core.h"
-#include "clients/pagodactl/replay/replay_opt.h"
+#include "clients/pagoda_plan/replay/replay_core.h"
+#include "clients/pagoda_plan/replay/replay_opt.h"
 #include "pools/available_memory.h"
 #include "tests/bench/figure.h"
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "clients/pagodactl/replay/replay.h"
-#include "clients/pagodactl/trace/trace.h"
+#include "clients/pagoda_plan/replay/replay.h"
+#include "clients/pagoda_plan/trace/trace.h"
 
 namespace pagoda::bench {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "clients/pagodactl/trace/portable_math.h"
-#include "clients/pagodactl/trace/random_draws.h"
+#include "clients/pagoda_plan/trace/portable_math.h"
+#include "clients/pagoda_plan/trace/random_draws.h"
 
 namespace pagoda::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "clients/pagodactl/trace/trace.h"
+#include "clients/pagoda_plan/trace/trace.h"
 
 namespace pagoda::bench {
 

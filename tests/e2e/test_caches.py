@@ -13,7 +13,7 @@ import pytest
 from caches_daemon import BLOCK_BYTES, IDENTITY, LAYERS, MEMORY, TOKENS_PER_BLOCK, CachesDaemon
 from engine_process import MODEL
 from engine_process import run as run_engine
-from pagodactl import run, run_json, run_ok
+from pagodactl import PAGODA_PLAN, run, run_json, run_ok
 
 BLOCKS = (1 << 20) // BLOCK_BYTES
 
@@ -434,10 +434,11 @@ def test_pagodactl_opens_lists_shows_and_drops(daemon):
     daemon.wait_until(lambda daemon: daemon.free() == MEMORY)
 
 
-def test_pagodactl_works_in_a_named_cache(daemon):
+def test_commands_work_in_a_named_cache(daemon):
     for name in "ab":
         daemon.open(name)
-    assert run_json(daemon, "workload", "--cache", "b", "--conversations", "2", "--turns", "1")["turns"] == 2
+    workload = run_json(daemon, "workload", "--cache", "b", "--conversations", "2", "--turns", "1", program=PAGODA_PLAN)
+    assert workload["turns"] == 2
     used = {name: cache.tiers[0].used_blocks for name, cache in daemon.caches().items()}
     assert used["a"] == 0 and used["b"] > 0
     assert run_json(daemon, "bench", "--cache", "a", "--seconds", "0.2", "--batch", "16")

@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "clients/pagodactl/trace/trace.h"
-#include "clients/pagodactl/trace/trace_replies.h"
+#include "clients/pagoda_plan/trace/trace.h"
+#include "clients/pagoda_plan/trace/trace_replies.h"
 #include "tests/fuzz/planted.h"
 
 namespace pagoda {

@@ -46,7 +46,10 @@ ROOMS = {
     "server": "log supervision config callers calls engine listener memory directory peers store watch cache batch ring rpc "
               "bridges admin http metrics".split() + [""],
     "engine/serve": "prompt generate openai metrics local".split() + [""],
-    "clients/pagodactl": "terminal command completion prefix router store events admin generate plan trace replay top".split() + [""],
+    "clients/command_line": "terminal".split() + ["", "completion"],
+    "clients": "cpp router command_line pagoda_plan pagodactl python".split(),
+    "clients/pagoda_plan": "size trace replay workload".split() + [""],
+    "clients/pagodactl": "command prefix router store events admin generate top".split() + [""],
 }
 
 # By the beginning of an include: libraries that only some folders may include. All folders may

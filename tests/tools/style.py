@@ -9,7 +9,7 @@
 * A header's guard is its path: PAGODA_POOLS_TYPES_H_ in pools/types.h.
 * A source file ends with one newline and holds no tabs and no trailing blanks.
 * The product starts threads in base/thread.cc alone, which returns a Status. Tests may use others.
-* Options are checked by clients/pagodactl/command/number_check.h, whose errors are short.
+* Options are checked by clients/command_line/number_check.h, whose errors are short.
 * Text of other processes reaches a terminal or a log through one place: ForTerminal in the command
   line, Log in the daemon. So the command line has no stdio and no control sequences elsewhere, and
   the daemon writes nothing else to its standard streams but in main.cc.
@@ -43,7 +43,7 @@ LONG_BOUND = re.compile(r"\bCLI::(?:Positive|NonNegative)Number\b")
 STDIO = re.compile(r"\b(?:F?PrintF|v?f?printf|f?puts|putchar|fwrite)\(")
 STREAMS = re.compile(r"\bstd::(?:cout|cerr|clog)\b|\bSTD(?:OUT|ERR)_FILENO\b")
 ESCAPES = re.compile(r"\\x1[bB]|\\033|\\e\[")
-COMMAND_LINE = (("clients", "pagodactl"), ("engine", "serve"))
+COMMAND_LINE = (("clients", "command_line"), ("clients", "pagoda_plan"), ("clients", "pagodactl"), ("engine", "serve"))
 MAY_ESCAPE = {"printable_output.cc", "full_screen.cc"}
 DAEMON_STREAMS = {pathlib.Path("server/log/log.cc"), pathlib.Path("server/main.cc")}
 # A value, and a text behind it that begins with a plural.

@@ -141,11 +141,13 @@ def test_code_that_starts_no_thread_of_the_product_is_left_alone(tmp_path, name,
     ("server/cache/a.cc", r'write(STDERR_FILENO, name.data(), name.size());', "passes by Log"),
     ("clients/pagodactl/a.cc", 'absl::PrintF("%s", name);', "passes by ForTerminal"),
     ("clients/pagodactl/a.cc", r'constexpr char kBold[] = "\x1b[1m";', "passes by ForTerminal"),
+    ("clients/command_line/a.cc", 'absl::PrintF("%s", name);', "passes by ForTerminal"),
+    ("clients/pagoda_plan/a.cc", 'absl::PrintF("%s", name);', "passes by ForTerminal"),
     ("engine/serve/local/a.cc", "std::fputs(name.c_str(), stdout);", "passes by ForTerminal"),
     ("server/log/log.cc", "write(STDERR_FILENO, line.data(), line.size());", None),
     ("clients/pagodactl/a.cc", 'Print("%s", name);', None),
     ("clients/pagodactl/a.cc", "std::cout << std::snprintf(buffer, size, format);", None),
-    ("clients/pagodactl/terminal/full_screen.cc", r'constexpr char kHome[] = "\x1b[H";', None),
+    ("clients/pagodactl/top/full_screen.cc", r'constexpr char kHome[] = "\x1b[H";', None),
 ])
 def test_text_of_other_processes_reaches_a_terminal_through_one_place(tmp_path, name, line, word):
     folder = name.split("/")[0]

@@ -27,7 +27,7 @@ for package in ("pagoda", "pagoda-server"):
     print(package, fields.get("License-Expression") or fields.get("License"))
     assert "Apache-2.0" in (fields.get("License-Expression"), fields.get("License"))
     assert any(file.name == "LICENSE" and "dist-info" in str(file) for file in metadata.files(package))'
-for program in pagodad pagodactl pagoda-engine; do
+for program in pagodad pagodactl pagoda-plan pagoda-engine; do
   [ "$($program --version)" = "$program $version" ] || fail "$program says '$($program --version)'"
 done
 

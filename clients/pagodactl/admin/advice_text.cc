@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/byte_size.h"
 #include "base/error.h"
-#include "clients/pagodactl/terminal/format.h"
+#include "clients/command_line/terminal/format.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {

@@ -12,12 +12,12 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "clients/command_line/terminal/interrupt.h"
+#include "clients/command_line/terminal/printable_output.h"
+#include "clients/command_line/terminal/terminal.h"
 #include "clients/pagodactl/admin/advice_text.h"
 #include "clients/pagodactl/admin/commands.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "clients/pagodactl/terminal/interrupt.h"
-#include "clients/pagodactl/terminal/printable_output.h"
-#include "clients/pagodactl/terminal/terminal.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda {

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "clients/command_line/terminal/format.h"
 #include "pools/types.h"
 #include "wire/vocabulary.h"
 

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/command_line/command.h"
 #include "grpcpp/client_context.h"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "wire/errors.h"

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/printable.h"
-#include "clients/pagodactl/terminal/format.h"
+#include "clients/command_line/terminal/format.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "clients/pagodactl/terminal/terminal.h"
+#include "clients/command_line/terminal/terminal.h"
 #include "nlohmann/json_fwd.hpp"
 #include "pagoda/v1/events.pb.h"
 #include "pagoda/v1/types.pb.h"

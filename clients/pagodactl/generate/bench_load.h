@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/command_line/command.h"
 #include "clients/pagodactl/generate/latency_histogram.h"
 
 namespace pagoda {

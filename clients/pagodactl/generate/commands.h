@@ -1,8 +1,8 @@
-// The commands `generate`, `chat`, `workload` and `bench`.
+// The commands `generate`, `chat` and `bench`.
 #ifndef PAGODA_CLIENTS_PAGODACTL_GENERATE_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_GENERATE_COMMANDS_H_
 
-#include "clients/pagodactl/command/command.h"
+#include "clients/command_line/command.h"
 
 namespace pagoda {
 
@@ -10,7 +10,6 @@ namespace pagoda {
 // `chosen`. `globals` and `chosen` must outlive the parser.
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
-void AddWorkloadCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 
 }  // namespace pagoda

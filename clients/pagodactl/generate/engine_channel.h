@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/command_line/command.h"
 #include "grpcpp/channel.h"
 
 namespace pagoda {

@@ -1,7 +1,7 @@
 #include "clients/pagodactl/generate/sampling_options.h"
 
 #include "CLI/CLI.hpp"
-#include "clients/pagodactl/command/number_check.h"
+#include "clients/command_line/number_check.h"
 
 namespace pagoda {
 

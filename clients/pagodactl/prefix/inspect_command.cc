@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "clients/command_line/terminal/terminal.h"
 #include "clients/pagodactl/command/admin_client.h"
 #include "clients/pagodactl/prefix/commands.h"
 #include "clients/pagodactl/prefix/inspect_text.h"
 #include "clients/pagodactl/prefix/prefix_options.h"
-#include "clients/pagodactl/terminal/terminal.h"
 #include "nlohmann/json.hpp"
 #include "wire/operations.h"
 

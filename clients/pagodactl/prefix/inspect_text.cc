@@ -9,8 +9,8 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "clients/command_line/terminal/format.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "clients/pagodactl/terminal/format.h"
 #include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
 

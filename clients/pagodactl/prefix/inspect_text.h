@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "clients/pagodactl/terminal/terminal.h"
+#include "clients/command_line/terminal/terminal.h"
 #include "nlohmann/json_fwd.hpp"
 #include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"

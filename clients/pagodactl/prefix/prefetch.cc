@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "clients/command_line/terminal/format.h"
 #include "clients/pagodactl/prefix/ticket_wait.h"
-#include "clients/pagodactl/terminal/format.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda {

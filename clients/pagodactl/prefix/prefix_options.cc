@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/error.h"
-#include "clients/pagodactl/command/tokens.h"
+#include "clients/command_line/tokens.h"
 
 namespace pagoda {
 namespace {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "clients/pagodactl/terminal/format.h"
+#include "clients/command_line/terminal/format.h"
 #include "google/protobuf/repeated_field.h"
 #include "nlohmann/json.hpp"
 

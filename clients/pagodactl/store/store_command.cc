@@ -9,12 +9,12 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "clients/command_line/terminal/terminal.h"
 #include "clients/pagodactl/command/admin_client.h"
 #include "clients/pagodactl/store/commands.h"
 #include "clients/pagodactl/store/exchange_text.h"
 #include "clients/pagodactl/store/store_check.h"
 #include "clients/pagodactl/store/store_options.h"
-#include "clients/pagodactl/terminal/terminal.h"
 #include "nlohmann/json.hpp"
 #include "pagoda/v1/admin.pb.h"
 

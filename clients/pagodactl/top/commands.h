@@ -2,7 +2,7 @@
 #ifndef PAGODA_CLIENTS_PAGODACTL_TOP_COMMANDS_H_
 #define PAGODA_CLIENTS_PAGODACTL_TOP_COMMANDS_H_
 
-#include "clients/pagodactl/command/command.h"
+#include "clients/command_line/command.h"
 
 namespace pagoda {
 

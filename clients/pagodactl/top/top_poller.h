@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/thread.h"
+#include "clients/command_line/command.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "clients/pagodactl/command/command.h"
 #include "clients/pagodactl/top/top_state.h"
 #include "clients/pagodactl/top/top_stream.h"
 

@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "clients/command_line/terminal/format.h"
 #include "clients/pagodactl/command/admin_client.h"
 #include "clients/pagodactl/command/engine_text.h"
 #include "clients/pagodactl/events/event_text.h"
 #include "clients/pagodactl/store/exchange_text.h"
-#include "clients/pagodactl/terminal/format.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {

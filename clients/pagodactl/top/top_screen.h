@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "clients/pagodactl/terminal/terminal.h"
+#include "clients/command_line/terminal/terminal.h"
 #include "clients/pagodactl/top/top_state.h"
 
 namespace pagoda {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "clients/command_line/terminal/format.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "clients/pagodactl/terminal/format.h"
 
 namespace pagoda {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/thread.h"
-#include "clients/pagodactl/command/command.h"
+#include "clients/command_line/command.h"
 #include "clients/pagodactl/top/stream_tally.h"
 #include "grpcpp/client_context.h"
 

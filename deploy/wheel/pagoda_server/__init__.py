@@ -15,7 +15,7 @@ __all__ = ["__version__", "program"]
 
 
 def program(name: str) -> str:
-    """The path of `pagodad`, `pagodactl` or `pagoda-engine`."""
+    """The path of `pagodad`, `pagodactl`, `pagoda-plan` or `pagoda-engine`."""
     return str(pathlib.Path(__file__).with_name("bin") / name)
 
 
@@ -33,6 +33,10 @@ def pagodad() -> NoReturn:
 
 def pagodactl() -> NoReturn:
     _become("pagodactl")
+
+
+def pagoda_plan() -> NoReturn:
+    _become("pagoda-plan")
 
 
 def pagoda_engine() -> NoReturn:

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "clients/pagodactl/terminal/format.h"
+#include "clients/command_line/terminal/format.h"
 
 namespace pagoda {
 namespace {

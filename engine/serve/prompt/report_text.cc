@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "clients/pagodactl/terminal/format.h"
+#include "clients/command_line/terminal/format.h"
 #include "engine/serve/prompt/generated.h"
 
 namespace pagoda {

@@ -323,7 +323,7 @@ TEST_F(PagodactlDaemonTest, CtrlCEndsWatchWithZero) {
   if (child == 0) {
     dup2(out[1], STDOUT_FILENO);
     close(out[0]);
-    execl(PAGODACTL, "pagodactl", "--endpoint", endpoint_.c_str(), "watch", "-o", "json", nullptr);
+    execl(PROGRAM, "pagodactl", "--endpoint", endpoint_.c_str(), "watch", "-o", "json", nullptr);
     _exit(127);
   }
   close(out[1]);
@@ -487,7 +487,7 @@ TEST_F(PagodactlEngineTest, ARandomPromptNeedsTheDaemon) {
 
 TEST_F(PagodactlDaemonTest, AnErrorOfTheDaemonExitsWithOne) {
   // The small daemon has no CacheService.
-  const Outcome outcome = Ctl("workload");
+  const Outcome outcome = Ctl("pins");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.out, "");
 }

@@ -172,7 +172,7 @@ class AdviseWatchTest : public AdviseCommandTest {
     if (child_ == 0) {
       dup2(out[1], STDOUT_FILENO);
       close(out[0]);
-      execl(PAGODACTL, "pagodactl", "--endpoint", endpoint_.c_str(), "-o", output.c_str(), "advise",
+      execl(PROGRAM, "pagodactl", "--endpoint", endpoint_.c_str(), "-o", output.c_str(), "advise",
             "--watch", "0.1", nullptr);
       _exit(127);
     }

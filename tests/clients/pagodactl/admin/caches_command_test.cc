@@ -472,7 +472,7 @@ TEST_F(CachesCommandTest, BadUsageExitsWithTwo) {
         "caches open a --model m --layers 1x1", "caches open a --model m --layers 1x1x8:int3",
         "caches open a --model m --layers 1x1x8 --host 8",
         "caches open a --model m --layers 1x1x8 --disk 101%",
-        "caches open a --model m --layers 1x1x8 --tokens-per-block 0", "plan --cache"}) {
+        "caches open a --model m --layers 1x1x8 --tokens-per-block 0", "status --cache"}) {
     const Outcome outcome = Ctl(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
     EXPECT_EQ(outcome.out, "") << arguments;
@@ -501,7 +501,6 @@ TEST_F(CachesCommandTest, EveryCommandAboutACacheNamesIt) {
       {"fetch --tokens 1", {"OpenSession"}},
       {"invalidate --all", {"OpenSession"}},
       {"retain --tokens 1 --priority 3", {"OpenSession"}},
-      {"workload --conversations 1", {"OpenSession"}},
       {"bench --seconds 1", {"GetStatus"}},
       {"generate --prompt-tokens 1", {"ListCaches", "Generate"}},
       {"generate --random-prompt 2", {"ListCaches", "GetStatus", "Generate"}},

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "clients/pagodactl/terminal/printable_output.h"
+#include "clients/command_line/terminal/printable_output.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/clients/pagodactl/top/top_samples.h"
