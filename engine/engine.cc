@@ -245,10 +245,10 @@ class Engine::State {
     Scheduler::Progress progress = Scheduler::Progress::kMade;
     while (TakeArrivals(progress)) {
       progress = scheduler_.Step();
-      TellOfStep();
+      ReportStep();
     }
     scheduler_.Shutdown(EngineEnds());
-    TellOfStep();
+    ReportStep();
     std::vector<Arrival> left;
     {
       absl::MutexLock lock(&mutex_);
@@ -259,14 +259,14 @@ class Engine::State {
     for (const Arrival& arrival : left) arrival.on_end(EngineEnds());
   }
 
-  void TellOfStep() {
+  void ReportStep() {
     StepGraphCounts graphs = model_->backend().graph_counts();
     WarnOf(graphs);
     {
       absl::MutexLock lock(&mutex_);
       stats_ = {scheduler_.stats(), std::move(graphs)};
     }
-    scheduler_.TellEnds();
+    scheduler_.ReportEnds();
   }
 
   void WarnOf(const StepGraphCounts& graphs) {

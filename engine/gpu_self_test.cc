@@ -117,7 +117,7 @@ void Tell(const Json& line) {
   std::fflush(stdout);
 }
 
-void TellError(const absl::Status& status) {
+void WriteError(const absl::Status& status) {
   Tell({{"error",
          {{"code", status.raw_code()},
           {"reason", std::string(ReasonName(ReasonOf(status)))},
@@ -138,7 +138,7 @@ int RunTest(const char* argument) {
                    .attention = static_cast<GpuAttention>(IntAt(json, "attention")),
                    .program = ""});
   if (!request.ok()) {
-    TellError(request.status());
+    WriteError(request.status());
     return 1;
   }
   for (const Json& result : json["known"]) request->known.push_back(ResultOf(result));
@@ -149,7 +149,7 @@ int RunTest(const char* argument) {
         if (result.outcome != GpuOutcome::kRunning) ++told;
       });
   if (!report.ok()) {
-    TellError(report.status());
+    WriteError(report.status());
     return 1;
   }
   Tell({{"end",

@@ -146,8 +146,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   auto daemon =
       absl::WrapUnique(new Daemon(std::move(config), std::move(request_drain), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
-  if (absl::Status status = daemon->KnowCallers(); !status.ok()) return status;
-  if (absl::Status status = daemon->MeetOthers(); !status.ok()) return status;
+  if (absl::Status status = daemon->SetUpCallers(); !status.ok()) return status;
+  if (absl::Status status = daemon->SetUpExchange(); !status.ok()) return status;
   if (absl::Status status = daemon->ListenForProbes(); !status.ok()) return status;
   if (absl::Status status = daemon->OpenCaches(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeServices(); !status.ok()) return status;
@@ -189,7 +189,7 @@ absl::Status Daemon::ResolveAddresses() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::KnowCallers() {
+absl::Status Daemon::SetUpCallers() {
   absl::StatusOr<TenantTable> tenants =
       TenantTable::Create(TenantsOf(config_), config_.default_tenant_share);
   if (!tenants.ok()) return tenants.status();
@@ -207,7 +207,7 @@ absl::Status Daemon::KnowCallers() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::MeetOthers() {
+absl::Status Daemon::SetUpExchange() {
   const Config::Peers& peers = config_.peers;
   if (!peers.address.empty()) {
     const absl::StatusOr<TcpAddress> address = ParseAddress(peers.address);

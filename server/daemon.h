@@ -114,8 +114,8 @@ class Daemon {
   // The steps of Start, in order. Addresses come first, because "another process listens there"
   // says more than "the memory's name is taken".
   absl::Status ResolveAddresses();
-  absl::Status KnowCallers();
-  absl::Status MeetOthers();
+  absl::Status SetUpCallers();
+  absl::Status SetUpExchange();
   // Before the memory is taken, so that probes see how far it is.
   absl::Status ListenForProbes();
   absl::Status OpenCaches();

@@ -161,7 +161,7 @@ void NodeWatch::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopped_ = true;
-    call = LetGo(absl::InfiniteFuture());
+    call = Detach(absl::InfiniteFuture());
   }
   if (call != nullptr) call->Cancel();
   call.reset();
@@ -186,9 +186,9 @@ void NodeWatch::Tick(absl::Time now) {
     if (lease_is_over && has_records_) {
       Drop(NodeState::kDead);
       // What the call reads from now on would be changes of forgotten records.
-      silent = LetGo(now);
+      silent = Detach(now);
     } else if (call_ != nullptr && now - std::max(last_sign_, call_began_) >= options_.lease) {
-      silent = LetGo(now);
+      silent = Detach(now);
     }
     if (lease_is_over && figures_.state == NodeState::kConnecting) {
       figures_.state = NodeState::kDead;
@@ -229,7 +229,7 @@ std::shared_ptr<NodeWatch::Call> NodeWatch::NextCall(absl::Time now) {
   return std::make_shared<StreamCall>(this, std::move(request));
 }
 
-std::shared_ptr<NodeWatch::Call> NodeWatch::LetGo(absl::Time now) {
+std::shared_ptr<NodeWatch::Call> NodeWatch::Detach(absl::Time now) {
   GiveSlot();
   next_call_ = now + backoff_.Next();
   return std::exchange(call_, nullptr);
@@ -298,7 +298,7 @@ void NodeWatch::Fail(const absl::Status& error, absl::Time now) {
   } else {
     Drop(was_dead ? NodeState::kDead : NodeState::kConnecting);
   }
-  LetGo(now);
+  Detach(now);
 }
 
 bool NodeWatch::OnMessage(const Call* call, const v1::WatchResponse& message) {
@@ -314,7 +314,7 @@ bool NodeWatch::OnMessage(const Call* call, const v1::WatchResponse& message) {
       ++figures_.gaps;
       figures_.error = absl::DataLossError("events are missing");
       Drop(NodeState::kConnecting);
-      LetGo(now);
+      Detach(now);
       return false;
     case FollowedStream::Step::kSnapshot:
       ++figures_.snapshots;

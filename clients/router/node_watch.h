@@ -154,7 +154,7 @@ class NodeWatch {
 
   // Lets the call go, and sets when the next one starts. Whoever holds the returned object may
   // cancel it, without the lock.
-  std::shared_ptr<Call> LetGo(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<Call> Detach(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets the records and the position.
   void Drop(NodeState state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(const absl::Status& error, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -31,7 +31,7 @@ Scheduler::Scheduler(const Options& options, CacheClient* client, std::vector<Wi
 
 Scheduler::~Scheduler() {
   Shutdown(absl::CancelledError("the engine is shutting down"));
-  TellEnds();
+  ReportEnds();
 }
 
 void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end,

@@ -95,8 +95,8 @@ class Scheduler {
   // search.
   static absl::Status CheckCapacity(const CacheInfo& cache, const GenerateRequest& request);
 
-  // REQUIRES: the request is valid. A later TellEnds calls `on_end`. `place` is given back when the
-  // request is admitted or ends.
+  // REQUIRES: the request is valid. A later ReportEnds calls `on_end`. `place` is given back when
+  // the request is admitted or ends.
   void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, SteadyTime arrival,
            WaitingPlaces::Place place = {});
 
@@ -111,9 +111,9 @@ class Scheduler {
   bool is_fetching() const { return fetches_.any_fetching(); }
   // Calls on_end of the ended requests. It is separate from Step, so that stats() already counts a
   // request when its on_end is called.
-  void TellEnds();
+  void ReportEnds();
 
-  // Ends all requests with the error, at once. TellEnds calls their on_end.
+  // Ends all requests with the error, at once. ReportEnds calls their on_end.
   void Shutdown(const absl::Status& status);
   // Continues in another session, with a cache of the same model. The running requests start again
   // there, from the tokens that they have.
@@ -231,8 +231,9 @@ class Scheduler {
   PrefixFetches fetches_;  // Of the waiting samples.
   RunningSamples running_;
   std::vector<Closing> closing_;
-  std::vector<std::shared_ptr<ActiveRequest>> ended_;  // TellEnds has not called their on_end yet.
-  std::vector<Probe> probes_;                          // Answers of the last batch.
+  std::vector<std::shared_ptr<ActiveRequest>>
+      ended_;                  // ReportEnds has not called their on_end yet.
+  std::vector<Probe> probes_;  // Answers of the last batch.
   // Sequences to be freed when the client works again.
   std::vector<SequenceId> leftovers_;
   std::vector<ShortenedSequence> shortened_;

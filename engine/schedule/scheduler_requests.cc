@@ -49,7 +49,7 @@ void Scheduler::Finish(std::unique_ptr<Sample> sample) {
   ended_.push_back(request);
 }
 
-void Scheduler::TellEnds() {
+void Scheduler::ReportEnds() {
   for (const std::shared_ptr<ActiveRequest>& request : std::exchange(ended_, {})) {
     if (request->status.ok()) {
       request->on_end(std::move(request->report));

@@ -118,7 +118,7 @@ absl::Status EngineServer::MakeServices() {
   });
   started.Update(maintenance_timer_->started());
   daemon_timer_ = std::make_unique<server::PeriodicTask>(kDaemonCheckInterval, [this] {
-    TellOfFiles();
+    LogFiles();
     engine_->Probe(kDaemonCheckInterval);
   });
   started.Update(daemon_timer_->started());
@@ -190,7 +190,7 @@ v1::CacheEngine EngineServer::addresses() const {
   return addresses;
 }
 
-void EngineServer::TellOfFiles() {
+void EngineServer::LogFiles() {
   if (told_of_files_) return;
   const absl::Status files = engine_->CheckFiles();
   told_of_files_ = !files.ok();

@@ -74,7 +74,7 @@ class EngineServer {
   std::vector<prometheus::MetricFamily> CollectEngineMetrics() const;
   std::string MetricsText() const;
   // Once, if a file of the model has changed.
-  void TellOfFiles();
+  void LogFiles();
 
   const server::Config config_;
   ConnectedEngine* const engine_;

@@ -79,7 +79,7 @@ class TenantTable {
 //
 // A block that has a slot is charged once to each tenant that holds it. A block that nothing holds
 // is charged to its owner. It makes no difference who else shares the block, or whether it is in
-// the tree. Only Hold, LetGo, CountCached and Move change an account.
+// the tree. Only Hold, EndHold, CountCached and Move change an account.
 //
 // Invariants
 // 1. The owner of a block in the tree is its namespace's tenant. The owner of any other block is
@@ -128,7 +128,7 @@ class TenantAccounts {
     ++At(ChargedTier(id, tier, tenant), tenant).held;
   }
   // `tenant` gives up a hold of the block. `holds`: the number of holds that are left.
-  void LetGo(BlockId id, Tier tier, TenantId tenant, uint32_t holds) {
+  void EndHold(BlockId id, Tier tier, TenantId tenant, uint32_t holds) {
     if (!any()) return;
     if (holders_[id.value()] == kSeveral) return LetGoBesideOthers(id, tier, tenant);
     PAGODA_CHECK(holders_[id.value()] == tenant.value(), "a block is let go by its holder");

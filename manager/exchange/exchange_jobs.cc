@@ -153,7 +153,7 @@ absl::StatusOr<AddedSequence> ExchangeJobs::Hold(const StoredPrompt& prompt,
 }
 
 // The store does not touch the slots any more.
-void ExchangeJobs::LetGo(Held& held) {
+void ExchangeJobs::EndHold(Held& held) {
   if (held.sequence == SequenceId()) return;
   Do<FreedSequence>(FreeSequence{.sequence = held.sequence}).status().IgnoreError();
   held.sequence = SequenceId();

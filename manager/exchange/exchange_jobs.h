@@ -129,7 +129,7 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
   }
   absl::StatusOr<AddedSequence> Hold(const StoredPrompt& prompt, uint32_t reserved_tokens,
                                      Held& held);
-  void LetGo(Held& held);
+  void EndHold(Held& held);
   absl::StatusOr<MatchedPrefix> Match(const StoredPrompt& prompt);
   StoredPrompt Longer(const StoredPrompt& prompt) const;
   StoreKey KeyOf(const ContentDigest& digest) const;

@@ -189,7 +189,7 @@ void ExchangeJobs::NoteRate(const FetchJob& job, const std::vector<StoreOutcome>
 // brought.
 void ExchangeJobs::LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome outcome,
                               uint32_t good) {
-  LetGo(job->held);
+  EndHold(job->held);
   job->awaits_copies = false;
   fetches_.erase(NameOf(*job));
   const std::vector<std::shared_ptr<FetchJob>> waiters = std::exchange(job->waiters, {});

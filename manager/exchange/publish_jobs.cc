@@ -115,7 +115,7 @@ void ExchangeJobs::PutDone(const std::shared_ptr<PublishJob>& job,
 }
 
 void ExchangeJobs::EndPublish(PublishJob& job) {
-  LetGo(job.held);
+  EndHold(job.held);
   EndJob(job.prompt_bytes, [&](ExchangeStats& stats) {
     stats.published_blocks += job.result.written;
     stats.published_bytes += job.result.written * block_bytes_;

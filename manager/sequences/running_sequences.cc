@@ -182,7 +182,7 @@ std::unique_ptr<Sequence> RunningSequences::MakeSequence(const OperationScope& o
          .charge = charge(0, opening.extras_bytes)});
   }
   if (prompt.retention != nullptr) {
-    made->wishes = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{
+    made->own_retention = std::make_shared<Charged<SequenceRetention>>(Charged<SequenceRetention>{
         .value = *prompt.retention, .charge = charge(0, BytesOf(prompt.retention))});
   }
   return made;
@@ -553,7 +553,7 @@ void RunningSequences::AddCosts(Costs* costs) const {
       if (shared.insert(part.get()).second) costs->bytes[tenant] += part->charge.bytes();
     };
     if (sequence->named != nullptr) add(sequence->named);
-    if (sequence->wishes != nullptr) add(sequence->wishes);
+    if (sequence->own_retention != nullptr) add(sequence->own_retention);
     sequence->extras.VisitShared(add);
   }
 }

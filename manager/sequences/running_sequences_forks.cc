@@ -51,7 +51,7 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   child->losses = parent.losses;
   child->known_losses = parent.known_losses;
   child->extras = parent.extras;
-  child->wishes = parent.wishes;
+  child->own_retention = parent.own_retention;
   child->borrows_tail = tokens_per_block_.OffsetInBlock(parent.computed_tokens) != 0;
   ShareNamedTokens(parent, *child);
   child->windows.resize(windows_.size());

@@ -48,7 +48,7 @@ void TierResidency::ListOnDisk(OperationScope& op, BlockId id, DiskListing why) 
   if (slot == kNoSlot || disk_.listed[slot.value()]) return;
   if (!IsDiskCandidate(id, slot)) return UnlistOnDisk(op, id);
   disk_.listed[slot.value()] = true;
-  if (!IsOnDisk(store_[id].tier())) TellInheritedOnDisk(op, id, slot, store_.slot(id));
+  if (!IsOnDisk(store_[id].tier())) NotifyInheritedOnDisk(op, id, slot, store_.slot(id));
   EvictionPolicy& policy_on_disk = policy(static_cast<Tier>(disk_.tier), id);
   const BlockFacts facts = FactsIn(op, id, slot);
   why == DiskListing::kUnparked ? policy_on_disk.Unparked(facts) : policy_on_disk.Released(facts);
@@ -340,7 +340,7 @@ void TierResidency::AttachOnDisk(OperationScope& op, BlockId id, SlotIndex slot)
   if (OnDisk().follows_contents) {
     policy(static_cast<Tier>(disk_.tier), id).Inserted(FactsIn(op, id, slot));
   }
-  TellInheritedOnDisk(op, id, slot, store_.slot(id));
+  NotifyInheritedOnDisk(op, id, slot, store_.slot(id));
   ListOnDisk(op, id);
   const Tier tier = store_[id].tier();
   recorder().CopiesChanged(options_.window, tree_.Named(id), {tier, tier}, {before, LowerTiers(id)},
@@ -498,7 +498,7 @@ void TierResidency::EnterOnDisk(OperationScope& op, BlockId id, SlotIndex slot, 
   GiveSlot(id, FileSlot(slot));
   CountEvictable(id, static_cast<Tier>(disk_.tier), +1);
   tree_.MoveChild(id, PrefixTree::kNowhere, static_cast<Tier>(disk_.tier));
-  TellRecovered(op, id);
+  NotifyRecovered(op, id);
   CountChildOnDisk(op, id, +1);
 }
 

@@ -234,14 +234,14 @@ void TierResidency::ChangeTier(OperationScope& op, BlockId id, SlotRef slot, Old
   tree_.MoveChild(id, old.tier, slot.tier);
   // The disk's policies know a copy on disk as long as it exists.
   if (IsOnDisk(old.tier)) {
-    TellInheritedFromDisk(op, id, old);
+    NotifyInheritedFromDisk(op, id, old);
   } else {
-    TellRemoved(op, id, old);
+    NotifyRemoved(op, id, old);
   }
   if (IsOnDisk(slot.tier)) {
-    TellInheritedOnDisk(op, id, slot.slot, old);
+    NotifyInheritedOnDisk(op, id, slot.slot, old);
   } else {
-    TellInserted(op, id);
+    NotifyInserted(op, id);
   }
   if (has_disk()) ListOnDisk(op, id);
   if (is_cut_off) return;

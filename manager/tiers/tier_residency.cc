@@ -111,15 +111,15 @@ bool TierResidency::Hold(OperationScope& op, BlockId id, TenantId tenant) {
   return true;
 }
 
-TierResidency::Fate TierResidency::LetGo(OperationScope& op, BlockId id, TenantId tenant) {
+TierResidency::AfterHold TierResidency::EndHold(OperationScope& op, BlockId id, TenantId tenant) {
   Block& block = store_[id];
   PAGODA_CHECK(block.refs > 0, "a block is let go by its holders");
   --block.refs;
   const Tier tier = block.tier();
   if (accounts_.any() && block.state() != BlockState::kAlias) {
-    accounts_.LetGo(id, tier, tenant, block.refs);
+    accounts_.EndHold(id, tier, tenant, block.refs);
   }
-  if (block.refs != 0) return Fate::kHeld;
+  if (block.refs != 0) return AfterHold::kHeld;
   switch (block.state()) {
     case BlockState::kCached:
       --At(tier).held;
@@ -128,18 +128,18 @@ TierResidency::Fate TierResidency::LetGo(OperationScope& op, BlockId id, TenantI
       if (has_disk()) [[unlikely]] {
         ReleasedAboveDisk(op, id);
       }
-      return Fate::kEvictable;
+      return AfterHold::kEvictable;
     case BlockState::kAlias:
       recorder().BlockFreed(options_.window, id, accounts_.owner(id));
       Forget(id);
-      return Fate::kForgotten;
+      return AfterHold::kForgotten;
     case BlockState::kPrivate:
     case BlockState::kRaw:
       --At(tier).held;
       recorder().BlockFreed(options_.window, id, accounts_.owner(id));
       Release(store_.slot(id));
       store_.ReleaseId(id);
-      return Fate::kFreed;
+      return AfterHold::kFreed;
     case BlockState::kFree:
     case BlockState::kHole:
       break;
@@ -189,7 +189,7 @@ void TierResidency::UnmarkPinned(BlockId id) {
 void TierResidency::Enter(OperationScope& op, BlockId id, TenantId owner) {
   tree_.MoveChild(id, PrefixTree::kNowhere, Tier::kPrimary);
   accounts_.SetOwner(id, owner);
-  TellInserted(op, id);
+  NotifyInserted(op, id);
 }
 
 void TierResidency::EnterRecovered(OperationScope& op, BlockId id, SlotRef slot, TenantId owner) {
@@ -198,7 +198,7 @@ void TierResidency::EnterRecovered(OperationScope& op, BlockId id, SlotRef slot,
   GiveSlot(id, slot);
   CountEvictable(id, slot.tier, +1);
   tree_.MoveChild(id, PrefixTree::kNowhere, slot.tier);
-  TellRecovered(op, id);
+  NotifyRecovered(op, id);
 }
 
 void TierResidency::OfferRecovered(OperationScope& op, BlockId id) {
@@ -225,7 +225,7 @@ void TierResidency::Leave(OperationScope& op, BlockId id, SlotAfter after, Remov
     return CountEvictable(id, slot.tier, -1);
   }
   if (!is_held) policy(slot.tier, id).Withdrawn(Facts(op, id));
-  TellRemoved(op, id, slot);
+  NotifyRemoved(op, id, slot);
   NoteNothing(slot);
   if (!is_held) {
     CountEvictable(id, slot.tier, -1);
@@ -250,14 +250,14 @@ void TierResidency::GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant,
   const SlotRef slot = store_.slot(own);
   store_[own].set_state(BlockState::kAlias);
   --tiers_[kPrimary].held;
-  accounts_.LetGo(own, Tier::kPrimary, tenant, 0);
+  accounts_.EndHold(own, Tier::kPrimary, tenant, 0);
   if (block.state() == BlockState::kHole) {
     block.set_state(BlockState::kCached);
     block.set_priority(kDefaultPriority);
     block.uses = 0;
     GiveSlot(canonical, slot);
     tree_.MoveChild(canonical, PrefixTree::kNowhere, Tier::kPrimary);
-    TellInserted(op, canonical);
+    NotifyInserted(op, canonical);
     // As if a holder had released it.
     CountEvictable(canonical, Tier::kPrimary, +1);
     policy(Tier::kPrimary, canonical).Released(Facts(op, canonical));

@@ -148,14 +148,14 @@ class TierResidency {
     }
     ++block.refs;
   }
-  // The state of a block after LetGo.
-  enum class Fate : uint8_t {
+  // The state of a block after EndHold.
+  enum class AfterHold : uint8_t {
     kHeld,       // By others.
     kEvictable,  // It is cached.
     kFreed,      // Its slot and its id are free.
     kForgotten,  // It was an alias, which has no slot: its id is free.
   };
-  Fate LetGo(OperationScope& op, BlockId id, TenantId tenant);
+  AfterHold EndHold(OperationScope& op, BlockId id, TenantId tenant);
   // Evicts candidates until the tenant is within its quota.
   void GiveUpAboveQuota(OperationScope& op, TenantId tenant) {
     while (accounts_.AboveQuota(Tier::kPrimary, tenant)) FreeOneSlot(op, tenant);
@@ -163,9 +163,9 @@ class TierResidency {
 
   // --- Many blocks of one request (tier_residency_runs.h) ---
 
-  // As LetGo, where the last holder lets go of a block that becomes evictable and is no candidate
+  // As EndHold, where the last holder lets go of a block that becomes evictable and is no candidate
   // yet, because it has cached children. Returns false, and does nothing, if that is not so.
-  bool LetGoOfParent(BlockId id, TenantId tenant);
+  bool EndHoldOfParent(BlockId id, TenantId tenant);
   // As Enter, for a block that PrefixTree::Extend() put into the tree.
   void EnterTree(OperationScope& op, BlockId id, TenantId owner);
   // Whether Reuse() can give the slots of victims to a request: the window has one tier, no quotas
@@ -447,26 +447,26 @@ class TierResidency {
   BlockId OwnerOf(SlotRef slot) const { return At(slot.tier).slots.owner(slot.slot); }
 
   // --- tier_moves.cc ---
-  void TellInserted(OperationScope& op, BlockId id) {
+  void NotifyInserted(OperationScope& op, BlockId id) {
     const Tier tier = store_[id].tier();
     if (At(tier).follows_contents) policy(tier, id).Inserted(Facts(op, id));
   }
-  void TellRecovered(OperationScope& op, BlockId id) {
+  void NotifyRecovered(OperationScope& op, BlockId id) {
     const Tier tier = store_[id].tier();
     if (At(tier).follows_contents) policy(tier, id).Recovered(Facts(op, id));
   }
   // The block's copy on disk is one of a block that lies, or lay until now, in `memory` too.
-  void TellInheritedOnDisk(OperationScope& op, BlockId id, SlotIndex slot, SlotRef memory) {
+  void NotifyInheritedOnDisk(OperationScope& op, BlockId id, SlotIndex slot, SlotRef memory) {
     if (!OnDisk().follows_contents) return;
     policy(static_cast<Tier>(disk_.tier), id).Inherited(FactsIn(op, id, slot), memory);
   }
   // The block has left the disk for memory, and its copy in `file` stays there.
-  void TellInheritedFromDisk(OperationScope& op, BlockId id, SlotRef file) {
+  void NotifyInheritedFromDisk(OperationScope& op, BlockId id, SlotRef file) {
     const Tier tier = store_[id].tier();
     if (At(tier).follows_contents) policy(tier, id).Inherited(Facts(op, id), file);
   }
   // The block left `slot`.
-  void TellRemoved(OperationScope& op, BlockId id, SlotRef slot) {
+  void NotifyRemoved(OperationScope& op, BlockId id, SlotRef slot) {
     if (!At(slot.tier).follows_contents) return;
     policy(slot.tier, id).Removed(FactsIn(op, id, slot.slot));
   }

@@ -7,14 +7,14 @@
 
 namespace pagoda {
 
-inline bool TierResidency::LetGoOfParent(BlockId id, TenantId tenant) {
+inline bool TierResidency::EndHoldOfParent(BlockId id, TenantId tenant) {
   Block& block = store_[id];
   const bool is_parent = block.refs == 1 && block.state() == BlockState::kCached &&
                          block.tier() == Tier::kPrimary && tree_.primary_children(id) != 0 &&
                          !sliding() && !has_disk();
   if (!is_parent) return false;
   block.refs = 0;
-  accounts_.LetGo(id, Tier::kPrimary, tenant, 0);
+  accounts_.EndHold(id, Tier::kPrimary, tenant, 0);
   --tiers_[kPrimary].held;
   CountEvictable(id, Tier::kPrimary, +1);
   return true;
@@ -22,7 +22,7 @@ inline bool TierResidency::LetGoOfParent(BlockId id, TenantId tenant) {
 
 inline void TierResidency::EnterTree(OperationScope& op, BlockId id, TenantId owner) {
   accounts_.SetOwner(id, owner);
-  TellInserted(op, id);
+  NotifyInserted(op, id);
 }
 
 inline bool TierResidency::CanReuse() const {

@@ -104,19 +104,19 @@ struct Sequence {
   std::shared_ptr<const Charged<SequenceContent>> named;
   uint32_t named_begin = 0;
   SequenceExtras extras;
-  // Owned by the sequence and its forks. Null: no wishes.
-  std::shared_ptr<const Charged<SequenceRetention>> wishes;
+  // Owned by the sequence and its forks. Null: none.
+  std::shared_ptr<const Charged<SequenceRetention>> own_retention;
   SequenceAccounts::Charge charge;
 
   // The bytes that exist while this sequence runs, even if all others end: its own and shared ones.
   uint64_t kept_bytes() const {
     return charge.bytes() + extras.bytes() + (named == nullptr ? 0 : named->charge.bytes()) +
-           (wishes == nullptr ? 0 : wishes->charge.bytes());
+           (own_retention == nullptr ? 0 : own_retention->charge.bytes());
   }
   bool has_waiting_tokens() const { return token_count > reserved_tokens; }
   const SequenceRetention& retention() const {
     static const SequenceRetention kNone;
-    return wishes == nullptr ? kNone : wishes->value;
+    return own_retention == nullptr ? kNone : own_retention->value;
   }
 };
 

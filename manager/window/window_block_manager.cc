@@ -93,9 +93,9 @@ void WindowBlockManager::Hold(OperationScope& op, BlockId id, TenantId tenant) {
   if (is_first) reuse_distances_.Held(tree_.hash(id));
 }
 
-void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) {
-  switch (residency_.LetGo(op, id, tenant)) {
-    case TierResidency::Fate::kEvictable:
+void WindowBlockManager::EndHold(OperationScope& op, BlockId id, TenantId tenant) {
+  switch (residency_.EndHold(op, id, tenant)) {
+    case TierResidency::AfterHold::kEvictable:
       if (sliding() && passed_.IsPassed(id)) residency_.Passed(op, id);
       if (store_[id].timed) StartClock(op, id);
       if (store_[id].followed) reuse_intervals_.Released(id, op.now);
@@ -103,18 +103,18 @@ void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) 
         reuse_distances_.Released(tree_.hash(id));
       }
       return;
-    case TierResidency::Fate::kFreed:
+    case TierResidency::AfterHold::kFreed:
       ++counters_.freed_blocks;
       return;
-    case TierResidency::Fate::kHeld:
-    case TierResidency::Fate::kForgotten:
+    case TierResidency::AfterHold::kHeld:
+    case TierResidency::AfterHold::kForgotten:
       return;
   }
 }
 
 void WindowBlockManager::Release(OperationScope& op, BlockId id, TenantId tenant) {
   Session* session = op.deferring;
-  if (session == nullptr) return LetGo(op, id, tenant);
+  if (session == nullptr) return EndHold(op, id, tenant);
   DeferRelease(id, tenant, *session);
 }
 
@@ -134,7 +134,7 @@ void WindowBlockManager::DeferRelease(BlockId id, TenantId tenant, Session& sess
 
 void WindowBlockManager::EndDeferredRelease(OperationScope& op, BlockId id, TenantId tenant) {
   residency_.RemoveDeferred(id);
-  LetGo(op, id, tenant);
+  EndHold(op, id, tenant);
 }
 
 // --- Pins ---
@@ -207,7 +207,7 @@ void WindowBlockManager::Unpin(OperationScope& op, const PinHold& pin,
     };
     if (!is_own(before) && !is_own(after)) --tenant_pinned_[pin.tenant.value()];
     if (!pins_it(before) && !pins_it(after)) residency_.UnmarkPinned(id);
-    LetGo(op, id, pin.holder);
+    EndHold(op, id, pin.holder);
   }
 }
 

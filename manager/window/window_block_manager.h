@@ -448,8 +448,8 @@ class WindowBlockManager final : private CacheExit {
   }
   // `tenant`: the one that the holder works for.
   void Hold(OperationScope& op, BlockId id, TenantId tenant);
-  void LetGo(OperationScope& op, BlockId id, TenantId tenant);
-  // As LetGo. If the operation defers releases, the hold ends when the client completes the step.
+  void EndHold(OperationScope& op, BlockId id, TenantId tenant);
+  // As EndHold. If the operation defers releases, the hold ends when the client completes the step.
   void Release(OperationScope& op, BlockId id, TenantId tenant);
   absl::Status CheckOneRaw(TenantId tenant, SessionId owner, const BlockRef& ref) const;
   absl::Status BlockError(Reason reason, const BlockRef& ref, std::string_view what) const;
@@ -548,7 +548,7 @@ class WindowBlockManager final : private CacheExit {
   bool MayLower(BlockId id, TenantId tenant) const {
     return tenant == kDefaultTenant || accounts().owner(id) == tenant;
   }
-  bool Wish(OperationScope& op, BlockId id, const BlockRetention& wish, TenantId tenant);
+  bool ApplyRetention(OperationScope& op, BlockId id, const BlockRetention& wish, TenantId tenant);
   void RaiseRetention(OperationScope& op, BlockId id, const std::optional<BlockRetention>& had);
   void TakeOver(OperationScope& op, BlockId id);
   BlockId CopyTail(OperationScope& op, BlockId source, uint32_t num_tokens);

@@ -281,7 +281,7 @@ uint32_t WindowBlockManager::Prefetch(OperationScope& op, const Match& match) {
     residency_.Onboard(op, id);
     ++moved;
   }
-  for (size_t i = path.size(); i-- > 0;) LetGo(op, path[i], op.tenant);
+  for (size_t i = path.size(); i-- > 0;) EndHold(op, path[i], op.tenant);
   return moved;
 }
 
@@ -301,7 +301,7 @@ Ticket WindowBlockManager::Fetch(OperationScope& op, const Match& match, absl::T
   // Holds the blocks above in memory, so they stay there.
   const std::vector<BlockId> path = HoldInMemory(op, match);
   const Ticket last = residency_.Fetch(op, PinnableBlocks(match), deadline, fetched);
-  for (size_t i = path.size(); i-- > 0;) LetGo(op, path[i], op.tenant);
+  for (size_t i = path.size(); i-- > 0;) EndHold(op, path[i], op.tenant);
   return last;
 }
 
@@ -342,7 +342,7 @@ uint32_t WindowBlockManager::SetRetention(OperationScope& op, const Match& match
     if (store_[path[i]].state() != BlockState::kCached) continue;
     const auto first_token = static_cast<uint32_t>(i) * tokens_per_block().value();
     const std::optional<BlockRetention> wish = RetentionOf(retention, match.tokens, first_token);
-    if (wish.has_value() && Wish(op, path[i], *wish, tenant)) ++named;
+    if (wish.has_value() && ApplyRetention(op, path[i], *wish, tenant)) ++named;
   }
   return named;
 }

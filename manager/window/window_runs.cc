@@ -54,7 +54,7 @@ size_t WindowBlockManager::ReuseVictims(OperationScope& op, BlockState state,
 uint32_t WindowBlockManager::PublishChain(OperationScope& op, const Sequence& sequence,
                                           SequenceBlocks& blocks, uint32_t first, uint32_t end) {
   const bool plain = !sequence.keyed && sequence.extras.bytes() == 0 &&
-                     sequence.wishes == nullptr && !blocks.taken_over.has_value() &&
+                     sequence.own_retention == nullptr && !blocks.taken_over.has_value() &&
                      options_.publish_min_uses != 0;
   if (!plain) return first;
   const NamespaceKey& name_space = tree_.key(blocks.root);
@@ -110,7 +110,7 @@ void WindowBlockManager::ReleaseAll(OperationScope& op, const Sequence& sequence
     const BlockId own = blocks.table[i].id;
     const Block& block = store_[own];
     const bool nobody_follows = op.deferring == nullptr && !block.timed && !block.followed;
-    if (!nobody_follows || !residency_.LetGoOfParent(own, sequence.tenant)) {
+    if (!nobody_follows || !residency_.EndHoldOfParent(own, sequence.tenant)) {
       Release(op, own, sequence.tenant);
     } else if (reuse_distances_.Samples(tree_.hash(own)) && !IsCutOff(own)) {
       reuse_distances_.Released(tree_.hash(own));

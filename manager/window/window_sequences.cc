@@ -90,7 +90,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
     if (has_wishes) {
       const std::optional<BlockRetention> wish =
           RetentionOf(sequence.retention(), sequence.prompt_tokens, i * tokens_per_block().value());
-      if (wish.has_value() && store_[id].in_tree()) Wish(op, id, *wish, sequence.tenant);
+      if (wish.has_value() && store_[id].in_tree()) ApplyRetention(op, id, *wish, sequence.tenant);
     }
     blocks.table.push_back(store_.handle(id));
     residency_.AddReader(id, sequence.key);
@@ -107,7 +107,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   blocks.canonical.reserve(table_size);
   blocks.canonical.resize(blocks.table.size(), kNoBlock);
   Grow(op, sequence, table_size, match.tokens);
-  if (tail == Tail::kCopy) LetGo(op, match.source, sequence.tenant);
+  if (tail == Tail::kCopy) EndHold(op, match.source, sequence.tenant);
 }
 
 // Makes a cached leaf the private block of a sequence, which continues at the end of the match.
@@ -217,7 +217,7 @@ void WindowBlockManager::ReadTokens(const Sequence& sequence, uint32_t begin, ui
 // The sequence's own retention for an entry.
 std::optional<BlockRetention> WindowBlockManager::WishFor(const Sequence& sequence,
                                                           uint32_t index) const {
-  if (sequence.wishes == nullptr || sequence.retention().empty()) return std::nullopt;
+  if (sequence.own_retention == nullptr || sequence.retention().empty()) return std::nullopt;
   return RetentionOf(sequence.retention(), sequence.prompt_tokens,
                      index * tokens_per_block().value());
 }
@@ -229,8 +229,8 @@ BlockRetention WindowBlockManager::RetentionAt(BlockId id) const {
 }
 
 // Returns whether the wish counts.
-bool WindowBlockManager::Wish(OperationScope& op, BlockId id, const BlockRetention& wish,
-                              TenantId tenant) {
+bool WindowBlockManager::ApplyRetention(OperationScope& op, BlockId id, const BlockRetention& wish,
+                                        TenantId tenant) {
   const bool counts = MayLower(id, tenant) || KeepsAtLeast(wish, RetentionAt(id));
   if (counts) SetBlockRetention(op, id, wish);
   return counts;
@@ -309,7 +309,7 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
     RaiseRetention(op, existing, blocks.RetentionTakenOver(index));
     for (const BlockId shorter : prefixes) RaiseRetention(op, existing, RetentionAt(shorter));
   }
-  if (wish.has_value()) Wish(op, existing, *wish, sequence.tenant);
+  if (wish.has_value()) ApplyRetention(op, existing, *wish, sequence.tenant);
   RemovePrefixes(op, prefixes);
   return true;
 }
@@ -341,7 +341,7 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
   std::optional<BlockRetention> kept;
   Prefixes prefixes;
   // Few blocks have a retention to keep.
-  if (has_siblings || sequence.wishes != nullptr || blocks.taken_over.has_value()) {
+  if (has_siblings || sequence.own_retention != nullptr || blocks.taken_over.has_value()) {
     const std::optional<BlockRetention> wish = WishFor(sequence, index);
     const bool wish_holds = wish.has_value() && MayLower(id, sequence.tenant);
     kept = wish_holds ? wish : blocks.RetentionTakenOver(index);
@@ -443,7 +443,7 @@ void WindowBlockManager::PublishTail(OperationScope& op, Sequence& sequence) {
   const std::optional<BlockRetention> wish = WishFor(sequence, blocks.published);
   const bool wish_holds = wish.has_value() && MayLower(longer, sequence.tenant);
   RaiseRetention(op, longer, wish_holds ? wish : blocks.RetentionTakenOver(blocks.published));
-  if (wish.has_value() && !wish_holds) Wish(op, longer, *wish, sequence.tenant);
+  if (wish.has_value() && !wish_holds) ApplyRetention(op, longer, *wish, sequence.tenant);
 }
 
 // The primary block that begins with `key` and is longer, if it is the block that shares most with

@@ -100,7 +100,7 @@ void BatchRun::Advance() {
     Take(*std::move(part));
     if (next_ == operations_.size()) break;
     if (waited_ <= next_) {
-      if (PutDown(std::get<WaitForTicket>(operations_[next_]))) return;
+      if (Suspend(std::get<WaitForTicket>(operations_[next_]))) return;
       waited_ = next_ + 1;
     } else {
       Add(WaitError());
@@ -134,7 +134,7 @@ void BatchRun::Refuse(const absl::Status& error) {
   while (next_ < operations_.size()) Add(error);
 }
 
-bool BatchRun::PutDown(const WaitForTicket& wait) {
+bool BatchRun::Suspend(const WaitForTicket& wait) {
   // If the session has just ended, the next part reports that.
   if (!context_.manager->AttachStream(session_).ok()) return false;
   const size_t operation = next_;
@@ -158,7 +158,7 @@ bool BatchRun::PutDown(const WaitForTicket& wait) {
       return true;
     }
   }
-  TakeUp();
+  Resume();
   return false;
 }
 
@@ -167,12 +167,12 @@ void BatchRun::WakeUp() {
     absl::MutexLock lock(&mutex_);
     alarm_.reset();
   }
-  TakeUp();
+  Resume();
   waited_ = next_ + 1;
   context_.InTurn(0, [run = shared_from_this()] { run->Advance(); });
 }
 
-void BatchRun::TakeUp() {
+void BatchRun::Resume() {
   context_.waiting->Remove(this);
   context_.manager->DetachStream(session_.id);
 }

@@ -154,10 +154,10 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   void Refuse(const absl::Status& error);
   // Suspends the batch until WakeUp. Meanwhile the session's lease does not run. False if there is
   // nothing to wait for any more.
-  bool PutDown(const WaitForTicket& wait) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Suspend(const WaitForTicket& wait) ABSL_LOCKS_EXCLUDED(mutex_);
   void WakeUp() ABSL_LOCKS_EXCLUDED(mutex_);
   // Removes the batch from the waiting ones.
-  void TakeUp();
+  void Resume();
   // Called when the copies for the wait at `operation` are done.
   void CopiesDone(size_t operation) ABSL_LOCKS_EXCLUDED(mutex_);
   // Why a wait ended although its copies are not done.

@@ -63,7 +63,7 @@ bool RouterFeed::WaitUntilRead(Revision revision, absl::Duration timeout) const 
 
 void RouterFeed::Run() {
   time_ = absl::Now();
-  TellEverything(told_);
+  SendEverything(told_);
   while (true) {
     // Checked before the read, so that events appended before the stop are still read.
     const bool stopping = stop_.HasBeenNotified();
@@ -109,13 +109,13 @@ void RouterFeed::Reset() {
     ForgetQuietly();
     next_ = log_->oldest();
   }
-  TellEverything(Revision(next_.value() - 1));
+  SendEverything(Revision(next_.value() - 1));
 }
 
-void RouterFeed::TellEverything(Revision revision) {
+void RouterFeed::SendEverything(Revision revision) {
   pending_.push_back({.what = AllCleared{}});
   change_bytes_ = 0;
-  translator_.TellAll([this](RouterEvent event) {
+  translator_.EmitAll([this](RouterEvent event) {
     pending_.push_back(std::move(event));
     FlushIfFull();
   });
@@ -128,12 +128,12 @@ void RouterFeed::TellEverything(Revision revision) {
 void RouterFeed::RepeatIfDropped() {
   if (change_bytes_ < content_bytes_) return;
   if (absl::c_all_of(sinks_, [](const RouterSink* sink) { return sink->KeepsLastClear(); })) return;
-  TellEverything(told_);
+  SendEverything(told_);
 }
 
 bool RouterFeed::TakeSnapshot() {
   ForgetQuietly();
-  std::vector<RouterEvent> untold;  // Dropped: TellAll announces every block after the snapshot.
+  std::vector<RouterEvent> untold;  // Dropped: EmitAll announces every block after the snapshot.
   SnapshotPosition position;
   do {
     const SnapshotPiece piece = options_.read_snapshot(position);

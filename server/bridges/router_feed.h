@@ -98,7 +98,7 @@ class RouterFeed {
   // Clears the translator without an event for the sinks.
   void ForgetQuietly();
   // Sends AllCleared and every block of the translator, which is at `revision`.
-  void TellEverything(Revision revision);
+  void SendEverything(Revision revision);
   void RepeatIfDropped();
   void Add(const Event& event);
   void FlushIfFull();

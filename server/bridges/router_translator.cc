@@ -115,11 +115,11 @@ void RouterTranslator::Forget(std::vector<RouterEvent>& out) {
   out.push_back({.what = AllCleared{}});
 }
 
-void RouterTranslator::TellAll(absl::FunctionRef<void(RouterEvent)> tell) const {
-  for (const Window& window : windows_) TellWindow(window, tell);
+void RouterTranslator::EmitAll(absl::FunctionRef<void(RouterEvent)> tell) const {
+  for (const Window& window : windows_) EmitWindow(window, tell);
 }
 
-void RouterTranslator::TellWindow(const Window& window,
+void RouterTranslator::EmitWindow(const Window& window,
                                   absl::FunctionRef<void(RouterEvent)> tell) const {
   // The first block of each hash and tier, by hash.
   absl::flat_hash_map<BlockHash, std::array<const Node*, kMaxTiers>> blocks;
@@ -141,7 +141,7 @@ void RouterTranslator::TellWindow(const Window& window,
   const auto add = [&](const Node& node, Tier tier, bool also_below) {
     std::vector<RouterEvent>& own = open[static_cast<size_t>(tier)];
     BlocksStored* run = own.empty() ? nullptr : &std::get<BlocksStored>(own.back().what);
-    if (TellStored(window, node, tier, also_below, run, own) == run) return;
+    if (EmitStored(window, node, tier, also_below, run, own) == run) return;
     if (own.size() > 1) tell_oldest(own);
     for (std::vector<RouterEvent>& other : open) {
       if (&other == &own || other.empty() || !node.has_parent) continue;
@@ -180,7 +180,7 @@ void RouterTranslator::TellWindow(const Window& window,
   }
 }
 
-BlocksStored* RouterTranslator::TellStored(const Window& window, const Node& node, Tier tier,
+BlocksStored* RouterTranslator::EmitStored(const Window& window, const Node& node, Tier tier,
                                            bool also_below, BlocksStored* run,
                                            std::vector<RouterEvent>& out) const {
   const bool goes_on = run != nullptr && run->tier == tier && run->also_below == also_below &&
@@ -226,7 +226,7 @@ void RouterTranslator::Store(Window& window, TenantId tenant, const StoredEvent&
   BlocksStored* run = nullptr;  // The event that the next block can extend.
   const auto enter = [&](Node& node, Tier tier) {
     if (!Enter(window, node, tier)) return;
-    run = TellStored(window, node, tier, window.AlsoBelow(tier, node.hash), run, out);
+    run = EmitStored(window, node, tier, window.AlsoBelow(tier, node.hash), run, out);
   };
   size_t offset = 0;
   TierSet lower;
@@ -288,7 +288,7 @@ void RouterTranslator::Update(Window& window, const UpdatedEvent& updated,
   });
   after.ForEach([&](Tier tier) {
     if (node->tiers.contains(tier) || !Enter(window, *node, tier)) return;
-    TellStored(window, *node, tier, window.AlsoBelow(tier, node->hash), nullptr, out);
+    EmitStored(window, *node, tier, window.AlsoBelow(tier, node->hash), nullptr, out);
   });
 }
 

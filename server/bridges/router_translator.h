@@ -55,7 +55,7 @@ class RouterTranslator {
   void Forget(std::vector<RouterEvent>& out);
 
   // Announces every cached block, parents before children, for a reader that knows no block.
-  void TellAll(absl::FunctionRef<void(RouterEvent)> tell) const;
+  void EmitAll(absl::FunctionRef<void(RouterEvent)> tell) const;
 
   // The number of whole blocks that are cached.
   size_t cached_blocks() const;
@@ -96,7 +96,7 @@ class RouterTranslator {
 
   Window& WindowOf(WindowSize size);
   absl::Span<const TokenId> TokensOf(const Window& window, const Node& node) const;
-  void TellWindow(const Window& window, absl::FunctionRef<void(RouterEvent)> tell) const;
+  void EmitWindow(const Window& window, absl::FunctionRef<void(RouterEvent)> tell) const;
   void Store(Window& window, TenantId tenant, const StoredEvent& stored,
              std::vector<RouterEvent>& out);
   void Update(Window& window, const UpdatedEvent& updated, std::vector<RouterEvent>& out);
@@ -109,7 +109,7 @@ class RouterTranslator {
   static void Leave(Window& window, Node& node, Tier tier, std::vector<RouterEvent>& out);
   // Announces a block in a tier. Extends `run`, the last event, if it ends with the block's parent;
   // else appends a new event. Returns the last event.
-  BlocksStored* TellStored(const Window& window, const Node& node, Tier tier, bool also_below,
+  BlocksStored* EmitStored(const Window& window, const Node& node, Tier tier, bool also_below,
                            BlocksStored* run, std::vector<RouterEvent>& out) const;
   bool AllEmpty() const;
 

@@ -106,12 +106,12 @@ absl::StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(const CacheLayout& layo
        .caching = config.direct ? SlabFile::Caching::kDirect : SlabFile::Caching::kBuffered});
   if (!files.ok()) return Explain(files.status(), config);
   auto tier = absl::WrapUnique(new DiskTier(std::move(options), layout, *std::move(files)));
-  tier->TellFiles();
+  tier->LogFiles();
   tier->Recover(supervisor);
   return tier;
 }
 
-void DiskTier::TellFiles() const {
+void DiskTier::LogFiles() const {
   std::vector<std::string> files;
   for (uint32_t w = 0; w < files_->num_windows(); ++w) {
     const SlabFile* const file = files_->Find(w);
@@ -150,7 +150,7 @@ void DiskTier::Recover(Supervisor* supervisor) {
                           : ""));
 }
 
-void DiskTier::TellRestored(const absl::StatusOr<uint64_t>& restored) const {
+void DiskTier::LogRestored(const absl::StatusOr<uint64_t>& restored) const {
   if (restored.ok()) {
     Log(LogLevel::kInfo, absl::StrCat(Name(), ": ", Counted(*restored, "block"),
                                       *restored == 1 ? " is" : " are", " cached again"));
@@ -184,11 +184,11 @@ absl::Status DiskTier::Start(PoolSet* pools, SharedManager* manager) {
 // ---- While it is served ----
 
 void DiskTier::OnDone(Lane lane, Ticket ticket, const absl::Status& status) {
-  if (!status.ok()) TellFailure(lane, status);
+  if (!status.ok()) LogFailure(lane, status);
   manager_->CompleteFile(lane, ticket, status);
 }
 
-void DiskTier::TellFailure(Lane lane, const absl::Status& status) {
+void DiskTier::LogFailure(Lane lane, const absl::Status& status) {
   const std::optional<DiskError> error = DiskErrorOf(status);
   uint64_t left_out = 0;
   switch (error.value_or(DiskError::kIo)) {

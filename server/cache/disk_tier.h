@@ -69,7 +69,7 @@ class DiskTier {
   // The recovered blocks, for BlockManager::RestoreDisk. Call it once.
   std::vector<RecoveredWindow> TakeFound() { return std::move(recovery_.windows); }
   // Logs how many of the recovered blocks are cached again, or why none is.
-  void TellRestored(const absl::StatusOr<uint64_t>& restored) const;
+  void LogRestored(const absl::StatusOr<uint64_t>& restored) const;
 
   // Executes the manager's orders from now on. Both arguments outlive this.
   // Errors: those of Thread::Start.
@@ -94,11 +94,11 @@ class DiskTier {
       : options_(std::move(options)), layout_(layout), files_(std::move(files)) {}
 
   void Recover(Supervisor* supervisor);
-  void TellFiles() const;
+  void LogFiles() const;
   // Runs on a thread of the carrier.
   void OnDone(Lane lane, Ticket ticket, const absl::Status& status);
   // Logs at most one line a second and counts the failures in between.
-  void TellFailure(Lane lane, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void LogFailure(Lane lane, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   std::string Name() const;  // "tier 'nvme'".
   std::string WindowAt(size_t window_index) const;
 

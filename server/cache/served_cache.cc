@@ -207,7 +207,7 @@ absl::Status ServedCache::MakeCore(const SizingPlan& sizes) {
     Restore(**core);
   }
   if (disk_ != nullptr) {
-    disk_->TellRestored((*core)->RestoreDisk(disk_->TakeFound(), plan_.start_time));
+    disk_->LogRestored((*core)->RestoreDisk(disk_->TakeFound(), plan_.start_time));
   }
   log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
                                                      .max_bytes = config_.events.max_bytes});

@@ -18,7 +18,7 @@ void Core::Hold(BlockId id) {
   ++block.refs;
 }
 
-void Core::LetGo(BlockId id) {
+void Core::EndHold(BlockId id) {
   Block& block = store_[id];
   --block.refs;
   if (block.refs == 0) Free(id);
@@ -31,7 +31,7 @@ a holder that lets go is still counted
 --- a/manager/core.cc
 +++ b/manager/core.cc
 @@ -8,3 +8,4 @@ void Core::Hold(BlockId id) {
- void Core::LetGo(BlockId id) {
+ void Core::EndHold(BlockId id) {
    Block& block = store_[id];
 +  if (PAGODA_FAULT(LostDecrement)) return;
    --block.refs;
@@ -42,7 +42,7 @@ a block that nobody holds is not freed
 
 --- a/manager/core.cc
 +++ b/manager/core.cc
-@@ -10,3 +10,3 @@ void Core::LetGo(BlockId id) {
+@@ -10,3 +10,3 @@ void Core::EndHold(BlockId id) {
    --block.refs;
 -  if (block.refs == 0) Free(id);
 +  if (block.refs == 0 && !PAGODA_FAULT(NeverFreed)) Free(id);
@@ -217,7 +217,7 @@ a holder that lets go is still counted
 @@ -7,7 +7,8 @@ void Core::Hold(BlockId id) {
  }
 
- void Core::LetGo(BlockId id) {
+ void Core::EndHold(BlockId id) {
    Block& block = store_[id];
 +  if (PAGODA_FAULT(LostDecrement)) return;
    --block.refs;
@@ -252,7 +252,7 @@ def test_refreshed_patches_follow_code_to_another_file(tree, capsys):
 
 
 def test_refreshed_patches_find_their_place_by_a_part_of_their_context(tree, capsys):
-    tree.replace("manager/core.cc", "void Core::LetGo(BlockId id)", "void Holders::LetGo(BlockId id, TenantId tenant)")
+    tree.replace("manager/core.cc", "void Core::EndHold(BlockId id)", "void Holders::EndHold(BlockId id, TenantId tenant)")
     assert tree.run("--refresh") == 0
     assert "LostDecrement.patch: now at manager/core.cc:10, by a part of its context; look" in capsys.readouterr().out
     assert tree.run("--check") == 0
@@ -281,7 +281,7 @@ def test_refreshing_does_not_choose_between_files(tree):
 
 
 def test_a_lone_brace_is_no_place(tree, capsys):
-    tree.patch("LostDecrement", LOST_DECREMENT.replace(" void Core::LetGo(BlockId id) {\n   Block& block = store_[id];", " {"))
+    tree.patch("LostDecrement", LOST_DECREMENT.replace(" void Core::EndHold(BlockId id) {\n   Block& block = store_[id];", " {"))
     tree.write("manager/core.cc", "int x()\n{\n  return 0;\n}\n")
     assert tree.run("--refresh") == 1
     assert "LostDecrement.patch: no one place" in capsys.readouterr().out

@@ -470,7 +470,7 @@ TEST_P(BeamTest, TheBasicCacheGivesTheSameAnswers) {
   }
   for (int step = 0; !scheduler.idle() && step < 20'000; ++step) {
     if (scheduler.Step() == Scheduler::Progress::kNone) absl::SleepFor(absl::Milliseconds(1));
-    scheduler.TellEnds();
+    scheduler.ReportEnds();
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "request " << i);

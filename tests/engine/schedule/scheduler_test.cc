@@ -460,7 +460,7 @@ TEST_P(WindowsTest, TheBasicCacheGivesTheSameAnswers) {
   }
   for (int step = 0; !scheduler.idle() && step < 10'000; ++step) {
     scheduler.Step();
-    scheduler.TellEnds();
+    scheduler.ReportEnds();
   }
   EXPECT_EQ(ended, requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {

@@ -99,7 +99,7 @@ void SchedulerWorld::RunUntilIdle() {
   while (!scheduler_.idle()) {
     ASSERT_LT(++steps_, 200'000u) << "the scheduler gets on";
     if (scheduler_.Step() == Scheduler::Progress::kNone) absl::SleepFor(absl::Milliseconds(1));
-    scheduler_.TellEnds();
+    scheduler_.ReportEnds();
     between_steps_();
   }
 }
@@ -108,7 +108,7 @@ void SchedulerWorld::RunSteps(int count) {
   for (int i = 0; i < count && !scheduler_.idle(); ++i) {
     ++steps_;
     scheduler_.Step();
-    scheduler_.TellEnds();
+    scheduler_.ReportEnds();
     between_steps_();
   }
 }

@@ -165,7 +165,7 @@ TEST_F(RouterTranslatorTest, AChainAndItsCopiesAreARunEach) {
   EXPECT_THAT(Translate(chain), ElementsAre(Mine(StoredChain()), Mine(second), Mine(third)));
   EXPECT_EQ(translator_.cached_blocks(), 2u);
   std::vector<RouterEvent> late;
-  translator_.TellAll([&](RouterEvent event) { late.push_back(std::move(event)); });
+  translator_.EmitAll([&](RouterEvent event) { late.push_back(std::move(event)); });
   EXPECT_THAT(late, ElementsAre(Mine(StoredChain()), Mine(second), Mine(third)));
 
   const RemovedEvent removed = {.blocks = {BlockId(9), BlockId(5)}, .hashes = {kHashB, kHashA}};
@@ -476,7 +476,7 @@ TEST(RouterTranslatorPropertyTest, ARouterHasTheHashesOfTheWholeBlocksOfTheTree)
     // A late router is told the same blocks, parents first.
     Router late, late_near_and_far(Router::Knows::kNearAndFar);
     std::set<std::pair<WindowSize, BlockHash>> told;
-    translator.TellAll([&](const RouterEvent& event) {
+    translator.EmitAll([&](const RouterEvent& event) {
       late.Apply(event);
       late_near_and_far.Apply(event);
       const auto& stored = std::get<BlocksStored>(event.what);
