@@ -111,17 +111,17 @@ absl::StatusOr<GpuSelfTestRequest> MakeRequest(const GpuSelfTestOptions& options
 
 // --- The process that tests ---
 
-void Tell(const Json& line) {
+void WriteLine(const Json& line) {
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace);
   std::printf("%s\n", text.c_str());
   std::fflush(stdout);
 }
 
 void WriteError(const absl::Status& status) {
-  Tell({{"error",
-         {{"code", status.raw_code()},
-          {"reason", std::string(ReasonName(ReasonOf(status)))},
-          {"message", std::string(status.message())}}}});
+  WriteLine({{"error",
+              {{"code", status.raw_code()},
+               {"reason", std::string(ReasonName(ReasonOf(status)))},
+               {"message", std::string(status.message())}}}});
 }
 
 int RunTest(const char* argument) {
@@ -145,17 +145,17 @@ int RunTest(const char* argument) {
   size_t told = 0;
   const absl::StatusOr<GpuSelfTestReport> report =
       TestCudaKernels(*request, [&told](const GpuKernelResult& result) {
-        Tell({{"family", JsonOf(result)}});
+        WriteLine({{"family", JsonOf(result)}});
         if (result.outcome != GpuOutcome::kRunning) ++told;
       });
   if (!report.ok()) {
     WriteError(report.status());
     return 1;
   }
-  Tell({{"end",
-         {{"device", report->device},
-          // False if the device was lost. It works again for another process.
-          {"all_tested", told + request->known.size() >= report->results.size()}}}});
+  WriteLine({{"end",
+              {{"device", report->device},
+               // False if the device was lost. It works again for another process.
+               {"all_tested", told + request->known.size() >= report->results.size()}}}});
   // Skips destructors: those of a broken context could wait forever.
   _exit(0);
 }

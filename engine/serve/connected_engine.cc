@@ -291,7 +291,7 @@ absl::Status ConnectedEngine::Repair(const RunPtr& run) {
     if (const auto lost = run->lost.lock()) open->Forget(run->request.tenant, lost);
     return absl::OkStatus();
   }
-  return ReconnectFrom(run->session, run->why);
+  return ReconnectFrom(run->session, run->why, run);
 }
 
 absl::Status ConnectedEngine::KnownOutcome(int session) const {
@@ -313,15 +313,19 @@ absl::Status ConnectedEngine::FindSession(const RunPtr& run) {
     if (absl::Status known = KnownOutcome(session); !known.ok()) return known;
     // If the daemon is there, the other tenants' requests go on.
     if (RenewLease(*sessions()->own()->client, kCheckTime).ok()) return found.status();
-    if (absl::Status status = ReconnectFrom(session, found.status()); !status.ok()) return status;
+    absl::Status status = ReconnectFrom(session, found.status(), run);
+    if (!status.ok()) return status;
   }
 }
 
-absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why) {
+absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why,
+                                            const RunPtr& run) {
   if (session_ != session) return absl::OkStatus();  // Another request has reconnected.
   // The requests that waited beside the one that searched in vain do not wait as long again.
   if (absl::Status known = KnownOutcome(session); !known.ok()) return known;
-  const absl::Time start = absl::Now();
+  // A request that gave up has looked for part of the time.
+  if (search_begun_.first != session) search_begun_ = {session, absl::Now()};
+  const absl::Time start = search_begun_.second;
   const absl::Time deadline = start + options_.reconnect;
   options_.say(absl::StrCat("lost the session with ", options_.client.endpoint, " (", TextOf(why),
                             "); looking for a daemon there for up to ",
@@ -329,7 +333,9 @@ absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why
   Backoff backoff(kFirstPause, kMostPause);
   absl::Status status = why;
   for (;;) {
-    if (interrupted_.HasBeenNotified()) return absl::CancelledError(kInterrupted);
+    if (interrupted_.HasBeenNotified() || (run != nullptr && IsUnwanted(run))) {
+      return absl::CancelledError(kInterrupted);
+    }
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) break;
     status = OpenAndAttach(std::min(options_.client.timeout, left));
@@ -342,6 +348,7 @@ absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why
     if (!MayChange(status)) return status;
     interrupted_.WaitForNotificationWithTimeout(std::min(backoff.Next(), left));
   }
+  search_begun_.first = -1;  // A later search has the whole time again.
   search_ = {.session = session,
              .holds_until = absl::Now() + kMostPause,
              .outcome = absl::UnavailableError(absl::StrCat(

@@ -129,7 +129,8 @@ class ConnectedEngine final : public Generator {
   // with growing pauses for up to `options.reconnect`. `why` is the error that ended the old
   // session. Errors: UNAVAILABLE, without a reason, if no daemon opened a session; CANCELLED. An
   // error that a retry cannot repair, such as INVALID_ARGUMENT, is returned at once.
-  absl::Status ReconnectFrom(int session, const absl::Status& why);
+  // `run`, if given: ends the search when nobody waits for it any more.
+  absl::Status ReconnectFrom(int session, const absl::Status& why, const RunPtr& run = nullptr);
   // A session, and what comes with it. It counts after Keep.
   struct Opened {
     std::unique_ptr<CacheClient> client;
@@ -179,7 +180,10 @@ class ConnectedEngine final : public Generator {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Whether the daemon may have a store: until it answers that it has none.
   std::atomic<bool> may_have_store_ = true;
-  Search search_;                   // Used by the reconnecting thread.
+  // Both are used by the reconnecting thread.
+  Search search_;
+  // When it began to look for the next session, and after which one.
+  std::pair<int, absl::Time> search_begun_ = {-1, absl::InfinitePast()};
   std::unique_ptr<Engine> engine_;  // Its client uses the others.
   Thread reconnecting_;             // Last: it uses the others.
 };

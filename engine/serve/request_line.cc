@@ -5,12 +5,31 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/error.h"
 
 namespace pagoda {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// A request has two levels. The library's copies and texts of a value call themselves for each
+// level, so a deep one would use up the stack.
+constexpr int kMostLevels = 16;
+
+bool IsDeep(absl::string_view line) {
+  int level = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"') in_string = !in_string;
+    if (in_string && line[i] == '\\') ++i;  // The next character ends no string.
+    if (in_string) continue;
+    if (line[i] == '[' || line[i] == '{') ++level;
+    if (line[i] == ']' || line[i] == '}') --level;
+    if (level > kMostLevels) return true;
+  }
+  return false;
+}
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 
@@ -89,6 +108,7 @@ absl::StatusOr<GenerateRequest> RequestFrom(const Json& json, uint32_t default_m
 }  // namespace
 
 RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_tokens) {
+  if (IsDeep(line)) return {.id = nullptr, .request = Refuse("the line is nested too deeply")};
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   RequestLine parsed{.id = nullptr, .request = Refuse("the line is not JSON")};
   if (json.is_discarded()) return parsed;

@@ -85,10 +85,14 @@ class PromptRunner {
   absl::Status Load() {
     const uint64_t bytes = TensorFileBytes(options_.model_dir);
     ProgressBar bar("loading", bytes, errors_, std::cerr, absl::Now());
-    absl::StatusOr<std::unique_ptr<ChosenEngine>> engine =
-        ChosenEngine::Open(options_, {.on_load = [&](uint64_t done) {
-                             bar.Update(std::min(done, bytes), FormatBytes(bytes), absl::Now());
-                           }});
+    absl::StatusOr<std::unique_ptr<ChosenEngine>> engine = ChosenEngine::Open(
+        options_,
+        {.on_load =
+             [&](uint64_t done) {
+               bar.Update(std::min(done, bytes), FormatBytes(bytes), absl::Now());
+             },
+         // The next prompt looks for a daemon again.
+         .on_lost = [](const absl::Status& why) { SayAsEngine(std::string(why.message())); }});
     bar.Clear();
     if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);

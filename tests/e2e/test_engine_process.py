@@ -4,10 +4,12 @@ survives the daemon's."""
 import json
 import random
 import signal
+import subprocess
+import time
 
 import pool_view
 import pytest
-from engine_process import MODEL, EngineProcess, run
+from engine_process import MODEL, PAGODA_ENGINE, EngineProcess, run
 from pagoda_client import Client, handles
 from pagoda_daemon import QUIET_STOP_SECONDS
 from redis_server import RedisServer
@@ -50,6 +52,13 @@ def cached_bytes(daemon, tokens):
         blocks = handles(looker.match(tokens).blocks)[:(len(tokens) - 1) // TOKENS_PER_BLOCK]
         assert len(blocks) == (len(tokens) - 1) // TOKENS_PER_BLOCK
         return {block.slot_index: view[block.slot_index].tobytes() for block in blocks}
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def wait_until_generating(daemon, blocks):
@@ -246,6 +255,25 @@ def test_a_signal_ends_an_engine_and_its_session(cache):
         assert engine.terminate() == 1
         assert engine.answer()["error"]["reason"] == "CANCELLED"
     wait_until_nothing_is_held(cache)
+
+
+def test_one_signal_ends_an_answer_whose_daemon_is_away(cache, tmp_path):
+    """What was said before is printed. The search for a daemon does not go on for a minute."""
+    out, err = tmp_path / "out", tmp_path / "err"
+    command = ["setpriv", "--pdeathsig", "KILL", PAGODA_ENGINE, "--connect", f"unix:{cache.unix_socket}", "--model", MODEL,
+               "--prompt-tokens", ",".join(map(str, PROMPT)), "--max-new-tokens", str(LONG_TOKENS), "--reconnect-seconds", "60"]
+    with out.open("w") as stdout, err.open("w") as stderr, \
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr) as process:
+        try:
+            wait_until(lambda: len(out.read_text().split()) > len(IDS))
+            cache.kill()
+            wait_until(lambda: "looking for a daemon" in err.read_text())
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+    assert out.read_text().split()[:len(IDS)] == [str(token) for token in IDS]
+    assert "stopped" in err.read_text()
 
 
 def test_a_bad_request_is_answered_and_the_others_run(cache):

@@ -13,6 +13,9 @@ namespace {
 
 // How often AnswerWatch::on_prompt is called.
 constexpr absl::Duration kPromptInterval = absl::Milliseconds(100);
+// An answer that was stopped ends with its next token. If none comes in so many intervals, for
+// example because the daemon is away, it is cancelled.
+constexpr int kMostIntervalsToStop = 20;
 
 // The prompt tokens that have gone through the engine, or were found in the cache.
 uint64_t PromptTokensOf(const EngineStats& stats) {
@@ -51,8 +54,12 @@ absl::StatusOr<PromptAnswer> Answerer::Answer(GenerateRequest request, const Ans
   generation->Submit(engine_, std::move(request)).IgnoreError();
   PromptAnswer answer;
   server::Generation::Round round;
+  int silent_intervals = 0;  // Since the stop.
   while (!round.ended) {
     round = generation->Take(kPromptInterval);
+    if (generation->is_stopping() && ++silent_intervals == kMostIntervalsToStop) {
+      generation->Cancel();
+    }
     for (const server::ChoicePiece& piece : round.pieces) {
       answer.text += piece.text;
       for (const TokenId token : piece.tokens) {
@@ -67,7 +74,7 @@ absl::StatusOr<PromptAnswer> Answerer::Answer(GenerateRequest request, const Ans
   answer.is_stopped = generation->is_stopping();
   if (round.status.ok()) {
     answer.report = generation->Reports().front();
-  } else if (!answer.is_stopped) {
+  } else if (!answer.is_stopped || !absl::IsCancelled(round.status)) {
     return round.status;
   }
   return answer;

@@ -1,9 +1,11 @@
 #include "engine/serve/prompt/generated.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "engine/engine.h"
 
 namespace pagoda {
 namespace {
@@ -21,7 +23,8 @@ absl::StatusOr<Generated> GenerateAll(Generator& engine, GenerateRequest request
     absl::StatusOr<GenerateReport> report;
   };
   const auto waited = std::make_shared<Waited>();
-  waited->generated.tokens.resize(request.num_samples);
+  // Submit refuses more samples.
+  waited->generated.tokens.resize(std::min(request.num_samples, Engine::kMaxSamples));
   absl::Status status = engine.Submit(
       std::move(request),
       [waited](const GeneratedToken& token) {

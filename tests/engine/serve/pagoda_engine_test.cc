@@ -149,6 +149,16 @@ TEST(RequestLineTest, NamesWhatIsWrong) {
   }
 }
 
+// Copies and texts of a value call themselves for each level.
+TEST(RequestLineTest, ADeepLineUsesNoStack) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  for (const std::string& line : {deep, R"({"prompt":[)" + deep + "]}", R"({"id":)" + deep + "}"}) {
+    EXPECT_EQ(ReasonOf(ParseRequestLine(line, 1).request.status()), Reason::kInvalidArgument);
+  }
+  const std::string brackets = R"({"prompt":[1],"cache_salt":"\"[[[[[[[[[[[[[[[[[[[[[[[["})";
+  EXPECT_TRUE(ParseRequestLine(brackets, 1).request.ok()) << "within a text";
+}
+
 TEST(RequestLineTest, AnswersAreOneLine) {
   const Generated generated = {.tokens = {{5, 6}},
                                .report = {.finish_reasons = {FinishReason::kStopToken},
