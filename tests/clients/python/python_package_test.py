@@ -396,14 +396,14 @@ def test_the_help_of_status_names_the_call_for_engines():
         assert "operators" in text and "query_capacity" in text
 
 
-@pytest.mark.parametrize("size, told", [(4096, {"bytes": 4096}), ("100B", {"bytes": 100}), ("64KiB", {"bytes": 65536}), ("8GiB", {"bytes": 8 << 30}),
+@pytest.mark.parametrize("size, told", [(4096, {"bytes": 4096}), ("100B", {"bytes": 100}), ("64KiB", {"bytes": 65536}), ("8GiB", {"bytes": 8 << 30}), ("8GB", {"bytes": 8_000_000_000}), ("8 GiB", {"bytes": 8 << 30}), ("1.5TB", {"bytes": 1_500_000_000_000}), ("0.0001KiB", {"bytes": 1}),
                                         ("50%", {"free_permille": 500}), ("12.5%", {"free_permille": 125}), ("100%", {"free_permille": 1000}),
                                         ("0.1%", {"free_permille": 1})])
 def test_a_size_is_bytes_or_a_share(size, told):
     assert caches.tier_size(pagoda.Medium.HOST, size) == _contract.v1.TierSize(medium=2, **told)
 
 
-@pytest.mark.parametrize("size", [0, -1, "", "8", "8GB", "8 GiB", "-1GiB", "0B", "0%", "0.0%", "100.1%", "101%", "1.25%", ".5%", "50 %", "half"])
+@pytest.mark.parametrize("size", [0, -1, "", "8", "8gb", "8  GiB", "1.5B", "1.GiB", ".5GiB", "-1GiB", "0B", "0%", "0.0%", "100.1%", "101%", "1.25%", ".5%", "50 %", "half"])
 def test_what_is_no_size_is_refused(size):
     with pytest.raises(ValueError):
         caches.tier_size(pagoda.Medium.HOST, size)

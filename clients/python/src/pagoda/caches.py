@@ -12,11 +12,13 @@ from pagoda._contract import enum_values, v1
 from pagoda.values import CacheInfo, Medium
 
 Size: TypeAlias = int | str
-"""The size of a tier: bytes, as an integer or as "8GiB"; or a share of the free part of the
+"""The size of a tier: bytes, as an integer, as "8GiB" or as "1.5TB"; or a share of the free part of the
 daemon's budget, "50%" or "12.5%"."""
 
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_BYTES = re.compile(rf"(\d+)({'|'.join(_UNITS)})")
+# As base/byte_size.h: the units of drives are decimal, those of memory binary.
+_UNITS = {"B": 1, "kB": 1000} | {f"{letter}B": 1000 ** power for power, letter in enumerate("KMGTP", 1)} | {
+    f"{letter}iB": 1024 ** power for power, letter in enumerate("KMGTP", 1)}
+_BYTES = re.compile(rf"(\d+)(?:\.(\d+))? ?({'|'.join(_UNITS)})", re.ASCII)
 _SHARE = re.compile(r"(\d{1,3})(?:\.(\d))?%")
 # "bfloat16" and the other dtypes of the wire contract.
 _DTYPES = enum_values("pagoda.v1.DType", "DTYPE_")
@@ -212,7 +214,10 @@ def tier_size(medium: Medium, size: Size) -> Any:
     """The TierSize of a size. ValueError: an invalid size."""
     if isinstance(size, str):
         if whole := _BYTES.fullmatch(size):
-            size = int(whole[1]) * _UNITS[whole[2]]
+            digits, unit = whole[2] or "", _UNITS[whole[3]]
+            if whole[2] and unit == 1:
+                raise ValueError(f"{size!r} is no whole number of bytes")
+            size = -(-int(whole[1] + digits) * unit // 10 ** len(digits))  # Rounded up.
         elif share := _SHARE.fullmatch(size):
             permille = int(share[1]) * 10 + int(share[2] or 0)
             if not 1 <= permille <= 1000:
