@@ -90,6 +90,8 @@ struct FieldWriter {
     }
     std::vector<GrowthRow> grown;
     std::vector<uint64_t> tickets;
+    grown.reserve(result.grown.size());
+    tickets.reserve(result.grown.size());
     for (const AppendedStep::Growth& growth : result.grown) {
       grown.push_back({growth.index, growth.first_block, growth.blocks});
       tickets.push_back(growth.ready.value());

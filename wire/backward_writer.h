@@ -93,7 +93,7 @@ class BackwardWriter {
   static constexpr int kBytes = 2;
 
   static size_t VarintSize(uint64_t value) {
-    // 7 bits per byte: (9 * bits + 73) / 64, as in protobuf.
+    // A byte holds 7 bits. For 1 to 64 bits this is the quotient by 7, rounded up.
     return (static_cast<size_t>(std::bit_width(value | 1)) * 9 + 64) / 64;
   }
 

@@ -1,9 +1,9 @@
 #include "wire/batch_bytes.h"
 
+#include <algorithm>
 #include <array>
 
 #include "absl/hash/hash.h"
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
@@ -77,7 +77,11 @@ ResponseFrame FrameOf(const std::string& answer, uint64_t batch_id) {
 grpc::ByteBuffer ResponseBytes(const BatchAnswer& answer, uint64_t batch_id) {
   const ResponseFrame frame = FrameOf(*answer, batch_id);
   if (answer->size() <= kCopiedBytes) {
-    const grpc::Slice slice(absl::StrCat(frame.head, *answer, frame.tail));
+    grpc::Slice slice(frame.head.size() + answer->size() + frame.tail.size());
+    auto* to = const_cast<uint8_t*>(slice.begin());
+    for (const std::string* piece : {&frame.head, answer.get(), &frame.tail}) {
+      to = std::copy(piece->begin(), piece->end(), to);
+    }
     return {&slice, 1};
   }
   const auto release = [](void* shared) { delete static_cast<BatchAnswer*>(shared); };

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace pagoda {
@@ -28,6 +29,12 @@ ItemDigest DigestFromBytes(const std::string& bytes) {
 }
 
 }  // namespace
+
+absl::Status ExtraIdsDoNotFit(int extra_ids, int tokens) {
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat(Counted(extra_ids, "extra id"), " for ", Counted(tokens, "token"),
+                                "; there is one for each token, or none"));
+}
 
 void KeysToProto(const std::vector<ClientKey>& keys, KeyProtos* out) {
   out->Reserve(out->size() + static_cast<int>(keys.size()));

@@ -38,6 +38,9 @@ void ItemsToProto(const std::vector<MultimodalItem>& items, MultimodalProtos* ou
 // Error: INVALID_ARGUMENT (a digest that does not have 32 bytes).
 absl::StatusOr<std::vector<MultimodalItem>> ItemsFromProto(const MultimodalProtos& protos);
 
+// Error: INVALID_ARGUMENT.
+absl::Status ExtraIdsDoNotFit(int extra_ids, int tokens);
+
 // `Prefix` is an operation with these fields, and `Proto` its message.
 template <class Prefix, class Proto>
 void PrefixToProto(const Prefix& prefix, Proto* out) {
@@ -48,9 +51,15 @@ void PrefixToProto(const Prefix& prefix, Proto* out) {
   KeysToProto(prefix.keys, out->mutable_keys());
 }
 
-// The operation's other fields have their defaults. Errors: ItemsFromProto's, KeysFromProto's.
+// The operation's other fields have their defaults. Errors: INVALID_ARGUMENT (more extra ids than
+// tokens); ItemsFromProto's, KeysFromProto's.
 template <class Prefix, class Proto>
 absl::StatusOr<Prefix> PrefixFromProto(const Proto& proto) {
+  // One for each token or none. Otherwise they are not copied: an id takes a byte on the wire, and
+  // eight here.
+  if (proto.extra_token_ids_size() > proto.tokens_size()) {
+    return ExtraIdsDoNotFit(proto.extra_token_ids_size(), proto.tokens_size());
+  }
   absl::StatusOr<std::vector<MultimodalItem>> items = ItemsFromProto(proto.multimodal_items());
   if (!items.ok()) return items.status();
   absl::StatusOr<std::vector<ClientKey>> keys = KeysFromProto(proto.keys());

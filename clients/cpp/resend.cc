@@ -12,7 +12,7 @@ constexpr uint64_t kMostAnswerBytes = uint64_t{1} << 20;
 // Upper bounds of a result without its handles (an error with its details is the longest), and of a
 // handle.
 constexpr uint64_t kResultBytes = 320;
-constexpr uint64_t kHandleBytes = 20;
+constexpr uint64_t kHandleBytes = 12;
 
 bool ChangesNothing(const Operation& operation) {
   return std::holds_alternative<MatchPrefix>(operation) ||
@@ -35,11 +35,14 @@ class HandleBound {
   uint64_t operator()(const MatchPrefix& op) const { return Tokens(op.tokens.size()); }
   uint64_t operator()(const ReserveTokens& op) const { return Tokens(op.count); }
   uint64_t operator()(const AppendTokens& op) const { return Tokens(op.tokens.size()); }
-  // Each sequence can also fail; its error text counts as one result.
+  // Each sequence can also fail; its error text counts as one result. A growth with its ticket
+  // takes less than two handles.
   uint64_t operator()(const AppendStep& op) const {
-    const uint64_t each = 2 * cache_.windows.size() + kResultBytes / kHandleBytes;
+    const uint64_t each = 2 * cache_.windows.size() + 2 + kResultBytes / kHandleBytes;
     return Tokens(op.tokens.size()) + op.sequences.size() * each;
   }
+  // A state takes less than a handle.
+  uint64_t operator()(const DescribeBlocks& op) const { return op.blocks.size(); }
   uint64_t operator()(const DescribeSequence&) const { return Cache(); }
   uint64_t operator()(const ForkSequence&) const { return Cache(); }
   uint64_t operator()(const TruncateSequence&) const { return Cache(); }

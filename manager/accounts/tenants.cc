@@ -109,7 +109,7 @@ void TenantAccounts::HoldBesideOthers(BlockId id, Tier tier, TenantId tenant, ui
   ++At(ChargedTier(id, tier, tenant), tenant).held;
 }
 
-void TenantAccounts::LetGoBesideOthers(BlockId id, Tier tier, TenantId tenant) {
+void TenantAccounts::EndHoldBesideOthers(BlockId id, Tier tier, TenantId tenant) {
   const auto found = parts_.find(id);
   PAGODA_CHECK(found != parts_.end(), "a block that several tenants hold has its parts");
   auto& parts = found->second;

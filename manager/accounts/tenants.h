@@ -130,7 +130,7 @@ class TenantAccounts {
   // `tenant` gives up a hold of the block. `holds`: the number of holds that are left.
   void EndHold(BlockId id, Tier tier, TenantId tenant, uint32_t holds) {
     if (!any()) return;
-    if (holders_[id.value()] == kSeveral) return LetGoBesideOthers(id, tier, tenant);
+    if (holders_[id.value()] == kSeveral) return EndHoldBesideOthers(id, tier, tenant);
     PAGODA_CHECK(holders_[id.value()] == tenant.value(), "a block is let go by its holder");
     if (holds == 0) --At(ChargedTier(id, tier, tenant), tenant).held;
   }
@@ -188,7 +188,7 @@ class TenantAccounts {
     return owner(id) == tenant ? tier : Tier::kPrimary;
   }
   void HoldBesideOthers(BlockId id, Tier tier, TenantId tenant, uint32_t holds);
-  void LetGoBesideOthers(BlockId id, Tier tier, TenantId tenant);
+  void EndHoldBesideOthers(BlockId id, Tier tier, TenantId tenant);
 
   const TenantTable* const tenants_;
   const bool any_;

@@ -38,6 +38,12 @@ absl::Status WindowBlockManager::ForeignBlock(TenantId tenant, const BlockRef& r
 
 absl::Status WindowBlockManager::CheckFills(TenantId tenant, SessionId owner,
                                             absl::Span<const BlockFill> fills) {
+  // More than there are name a block twice.
+  if (fills.size() > store_.num_ids()) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat(Counted(fills.size(), "block"), " to fill; the window has ",
+                                  store_.num_ids()));
+  }
   std::vector<BlockRef> blocks;
   blocks.reserve(fills.size());
   for (const BlockFill& fill : fills) blocks.push_back(fill.block);

@@ -57,6 +57,12 @@ struct SessionRef {
   SessionId id;
   SessionToken token;
   friend bool operator==(const SessionRef&, const SessionRef&) = default;
+  // Some order, for containers.
+  friend bool operator<(const SessionRef& a, const SessionRef& b) {
+    if (a.id != b.id) return a.id < b.id;
+    if (a.token.high() != b.token.high()) return a.token.high() < b.token.high();
+    return a.token.low() < b.token.low();
+  }
   template <class H>
   friend H AbslHashValue(H h, const SessionRef& session) {
     return H::combine(std::move(h), session.id, session.token);

@@ -13,7 +13,9 @@ absl::StatusOr<AnswerMemory::Begun> AnswerMemory::Begin(SessionRef session, uint
                                                         uint64_t fingerprint, BatchAnswer* answer,
                                                         WhenAnswered when_answered) {
   absl::MutexLock lock(&mutex_);
-  const auto [it, is_new] = sessions_[session].by_id.try_emplace(retry_id);
+  Answers& answers = sessions_[session];
+  answers.session = session;
+  const auto [it, is_new] = answers.by_id.try_emplace(retry_id);
   Entry& entry = it->second;
   if (is_new) {
     entry.fingerprint = fingerprint;
@@ -43,15 +45,9 @@ void AnswerMemory::End(SessionRef session, uint64_t retry_id,
     PAGODA_CHECK(it != answers.by_id.end() && it->second.answer == nullptr, "a batch ends once");
     waiters = std::exchange(it->second.waiters, {});
     const size_t size = outcome.ok() ? (*outcome)->size() : 0;
-    while (!answers.order.empty() &&
-           (answers.order.size() == kMostAnswers || answers.bytes + size > kMostBytes)) {
-      ForgetOldest(answers);
-    }
-    // Evict from the sessions with the most bytes: a session that keeps little loses nothing.
-    while (bytes_ + size > most_bytes_ && bytes_ > 0) ForgetOldest(Largest());
     if (outcome.ok() && size <= std::min(kMostBytes, most_bytes_)) {
-      answers.bytes += size;
-      bytes_ += size;
+      MakeRoom(answers, size);
+      Resize(of_session->first, answers, answers.bytes + size);
       it->second.answer = *outcome;
       answers.order.push_back(retry_id);
     } else {
@@ -63,15 +59,29 @@ void AnswerMemory::End(SessionRef session, uint64_t retry_id,
   for (const WhenAnswered& waiter : waiters) waiter(outcome);
 }
 
-AnswerMemory::Answers& AnswerMemory::Largest() {
-  const auto less = [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; };
-  return std::max_element(sessions_.begin(), sessions_.end(), less)->second;
+void AnswerMemory::MakeRoom(Answers& answers, size_t size) {
+  const SessionRef session = answers.session;
+  while (!answers.order.empty() &&
+         (answers.order.size() == kMostAnswers || answers.bytes + size > kMostBytes)) {
+    ForgetOldest(session, answers);
+  }
+  // Evict from the sessions with the most bytes: a session that keeps little loses nothing.
+  while (bytes_ + size > most_bytes_ && bytes_ > 0) {
+    const SessionRef largest = by_bytes_.rbegin()->second;
+    ForgetOldest(largest, sessions_.at(largest));
+  }
 }
 
-void AnswerMemory::ForgetOldest(Answers& answers) {
+void AnswerMemory::Resize(SessionRef session, Answers& answers, size_t bytes) {
+  if (answers.bytes != 0) by_bytes_.erase({answers.bytes, session});
+  bytes_ = bytes_ - answers.bytes + bytes;
+  answers.bytes = bytes;
+  if (bytes != 0) by_bytes_.emplace(bytes, session);
+}
+
+void AnswerMemory::ForgetOldest(SessionRef session, Answers& answers) {
   const auto it = answers.by_id.find(answers.order.front());
-  answers.bytes -= it->second.answer->size();
-  bytes_ -= it->second.answer->size();
+  Resize(session, answers, answers.bytes - it->second.answer->size());
   answers.by_id.erase(it);
   answers.order.pop_front();
 }
@@ -88,7 +98,7 @@ void AnswerMemory::Sweep(const std::function<bool(SessionRef)>& lives) {
   for (const SessionRef session : over) {
     const auto it = sessions_.find(session);
     if (it == sessions_.end()) continue;
-    while (!it->second.order.empty()) ForgetOldest(it->second);
+    while (!it->second.order.empty()) ForgetOldest(session, it->second);
     if (it->second.by_id.empty()) sessions_.erase(it);
   }
 }

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -62,18 +64,23 @@ class AnswerMemory {
     std::vector<WhenAnswered> waiters;  // Until the answer is there.
   };
   struct Answers {
+    SessionRef session;
     absl::flat_hash_map<uint64_t, Entry> by_id;
     std::deque<uint64_t> order;  // The answered batches, oldest first.
     size_t bytes = 0;
   };
 
-  // The session whose answers take the most bytes. REQUIRES: there is a session. Cost: O(sessions).
-  Answers& Largest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetOldest(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Forgets answers until one of `size` bytes fits.
+  void MakeRoom(Answers& answers, size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Resize(SessionRef session, Answers& answers, size_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOldest(SessionRef session, Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t most_bytes_;
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<SessionRef, Answers> sessions_ ABSL_GUARDED_BY(mutex_);
+  // The sessions that have answers, by the bytes of these.
+  absl::btree_set<std::pair<size_t, SessionRef>> by_bytes_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

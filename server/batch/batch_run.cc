@@ -23,12 +23,14 @@ absl::StatusOr<Operation> Decode(const v1::Operation& proto) {
 
 }  // namespace
 
-void BatchRun::Start(const v1::Batch& batch, uint64_t fingerprint) {
+void BatchRun::Start(const v1::Batch& batch, uint64_t fingerprint,
+                     absl::FunctionRef<void()> on_read) {
   if (batch.retry_id() != 0) {
     if (RanBefore(batch.retry_id(), fingerprint)) return;
     retry_id_ = batch.retry_id();
   }
   if (const absl::Status status = Read(batch); !status.ok()) return Finish(status);
+  on_read();
   Advance();
 }
 
@@ -37,14 +39,18 @@ bool BatchRun::RanBefore(uint64_t retry_id, uint64_t fingerprint) {
   const absl::StatusOr<AnswerMemory::Begun> begun = context_.answers->Begin(
       session_, retry_id, fingerprint, &answer,
       [run = shared_from_this()](const absl::StatusOr<BatchAnswer>& first) { run->Answer(first); });
-  if (!begun.ok()) {
+  if (begun.ok() && *begun == AnswerMemory::Begun::kRun) return false;
+  if (begun.ok() && *begun == AnswerMemory::Begun::kWaits) return true;
+  // The session can have ended since.
+  const absl::Status session = context_.manager->CheckSession(session_);
+  if (!session.ok()) {
+    Answer(session);
+  } else if (!begun.ok()) {
     Answer(begun.status());
-  } else if (*begun == AnswerMemory::Begun::kAnswered) {
-    // The session can have ended since.
-    const absl::Status session = context_.manager->CheckSession(session_);
-    session.ok() ? Answer(std::move(answer)) : Answer(session);
+  } else {
+    Answer(std::move(answer));
   }
-  return !begun.ok() || *begun != AnswerMemory::Begun::kRun;
+  return true;
 }
 
 void BatchRun::Finish(const absl::Status& status) {
@@ -56,6 +62,7 @@ void BatchRun::Finish(const absl::Status& status) {
 absl::StatusOr<BatchAnswer> BatchRun::EndAnswer() {
   AddRefused(SIZE_MAX);
   std::string bytes = answer_.End(state_);
+  if (retry_id_ != 0) bytes.shrink_to_fit();  // What is kept is counted by its size.
   if (bytes.size() <= INT32_MAX) return std::make_shared<const std::string>(std::move(bytes));
   return absl::InternalError("the answer cannot be sent: it has more than 2 GiB");
 }
@@ -90,15 +97,16 @@ absl::Status BatchRun::Read(const v1::Batch& batch) {
 
 void BatchRun::Advance() {
   do {
+    const size_t end = EndOfPart();
     absl::StatusOr<BatchResult> part = context_.manager->ExecuteUntilWait(
-        session_, absl::MakeConstSpan(operations_).subspan(next_), steps_, handles_);
+        session_, absl::MakeConstSpan(operations_).subspan(next_, end - next_), steps_, handles_);
     if (!part.ok()) {
-      if (waited_ == 0) return Finish(part.status());
+      if (next_ == 0 && waited_ == 0) return Finish(part.status());
       Refuse(part.status());
       break;
     }
     Take(*std::move(part));
-    if (next_ == operations_.size()) break;
+    if (next_ == end) continue;
     if (waited_ <= next_) {
       if (Suspend(std::get<WaitForTicket>(operations_[next_]))) return;
       waited_ = next_ + 1;
@@ -107,6 +115,15 @@ void BatchRun::Advance() {
     }
   } while (next_ < operations_.size());
   Finish(absl::OkStatus());
+}
+
+size_t BatchRun::EndOfPart() const {
+  if (deadline_ == absl::InfiniteFuture()) return operations_.size();
+  size_t end = next_;
+  while (end < operations_.size() && !std::holds_alternative<WaitForTicket>(operations_[end])) {
+    ++end;
+  }
+  return std::min(end + 1, operations_.size());
 }
 
 void BatchRun::Take(BatchResult part) {
@@ -144,6 +161,11 @@ bool BatchRun::Suspend(const WaitForTicket& wait) {
   if (const absl::Status status = context_.state->CheckAcceptsWork(); !status.ok()) {
     EndWaits(status);
   }
+  // A wait that cannot begin registers nothing: a batch can have thousands of them.
+  if (absl::Now() >= deadline_ || HasEnded()) {
+    Resume();
+    return false;
+  }
   // A weak reference: a copy can outlast the batch that waited for it.
   context_.manager->NotifyWhenDone(wait.lane, wait.ticket, [weak = weak_from_this(), operation] {
     if (const std::shared_ptr<BatchRun> run = weak.lock()) run->CopiesDone(operation);
@@ -169,7 +191,7 @@ void BatchRun::WakeUp() {
   }
   Resume();
   waited_ = next_ + 1;
-  context_.InTurn(0, [run = shared_from_this()] { run->Advance(); });
+  context_.RunOn(operations_.size() - next_, [run = shared_from_this()] { run->Advance(); });
 }
 
 void BatchRun::Resume() {
@@ -188,6 +210,11 @@ void BatchRun::EndWaits(const absl::Status& error) {
   absl::MutexLock lock(&mutex_);
   end_ = error;
   if (alarm_ != nullptr) alarm_->Cancel();
+}
+
+bool BatchRun::HasEnded() const {
+  absl::MutexLock lock(&mutex_);
+  return end_.has_value();
 }
 
 absl::Status BatchRun::WaitError() const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -99,6 +100,18 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
         tenant_queues->Run(tenant, bytes, std::move(work));
       }
     }
+    // Goes on with a batch that has waited, through the tenant's queue: here, or on a thread of the
+    // queues if many operations are left.
+    template <class Work>
+    void RunOn(size_t num_operations, Work work) const {
+      if (tenant == kDefaultTenant) {
+        work();
+      } else if (num_operations >= kLongBatch) {
+        tenant_queues->RunLater(tenant, 0, std::move(work));
+      } else {
+        tenant_queues->Run(tenant, 0, std::move(work));
+      }
+    }
     // Runs a batch of a message that was read in the tenant's turn: at once, or if the batch is
     // long on a thread of the tenants' queues. There are only a few of gRPC's threads, and calls of
     // other tenants would wait for them. `bytes`: of the message. `work` runs the batch.
@@ -125,8 +138,9 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
 
   // Begins to run. Call it once, when the tenant's queue gives the turn. `done` can be called
   // before this returns. `batch` is not used after this returns or `done` is called.
-  // `fingerprint`: its BatchFingerprint, if it has a retry_id.
-  void Start(const v1::Batch& batch, uint64_t fingerprint);
+  // `fingerprint`: its BatchFingerprint, if it has a retry_id. `on_read` is called when `batch` is
+  // not used any more and the batch has not run yet: a batch that waits holds no message.
+  void Start(const v1::Batch& batch, uint64_t fingerprint, absl::FunctionRef<void()> on_read);
 
   // Ends the current wait, if any, and every later one. Their operations fail with `error`.
   void EndWaits(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -138,6 +152,9 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   bool RanBefore(uint64_t retry_id, uint64_t fingerprint);
   // Decodes the operations, and answers those that cannot run.
   absl::Status Read(const v1::Batch& batch);
+  // Where the part that begins at next_ ends: behind the last operation. If the batch has waited,
+  // behind the next WaitForTicket: the contents behind many waits are not checked at each of them.
+  size_t EndOfPart() const;
   // Runs the remaining operations, up to the next wait or to the end.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
   // Remembers the answer for a retry, and answers with it; or with the error.
@@ -160,6 +177,8 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   void Resume();
   // Called when the copies for the wait at `operation` are done.
   void CopiesDone(size_t operation) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether EndWaits was called.
+  bool HasEnded() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Why a wait ended although its copies are not done.
   absl::Status WaitError() const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -73,7 +73,8 @@ void ExecuteCall::RunBatch(const CachePtr& cache) {
   }
   if (cancelled) batch->EndWaits(ClientGone());
   const v1::Batch& operations = request_->batch();
-  batch->Start(operations, operations.retry_id() == 0 ? 0 : BatchFingerprint(*request_bytes_));
+  batch->Start(operations, operations.retry_id() == 0 ? 0 : BatchFingerprint(*request_bytes_),
+               [this] { memory_.Reset(); });
 }
 
 absl::StatusOr<CachePtr> ExecuteCall::Read() {

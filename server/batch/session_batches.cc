@@ -50,8 +50,8 @@ absl::StatusOr<CachePtr> SessionBatches::Attach(SessionRef named) {
 
 void SessionBatches::Start(BatchRun::Done done) {
   const CachePtr cache = std::exchange(cache_, nullptr);
-  const auto batch = std::make_shared<BatchRun>(context_.Of(cache->manager, cache), *session_,
-                                                std::move(done));
+  const auto batch =
+      std::make_shared<BatchRun>(context_.Of(cache->manager, cache), *session_, std::move(done));
   bool cancelled = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -59,7 +59,8 @@ void SessionBatches::Start(BatchRun::Done done) {
     cancelled = cancelled_;
   }
   if (cancelled) batch->EndWaits(ClientGone());
-  batch->Start(request_->batch(), fingerprint_);
+  batch_id_ = request_->batch_id();
+  batch->Start(request_->batch(), fingerprint_, [this] { memory_.Reset(); });
 }
 
 void SessionBatches::Clear() {

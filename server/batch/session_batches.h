@@ -53,7 +53,7 @@ class SessionBatches {
   void Start(BatchRun::Done done) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of the batch that was read.
   int num_operations() const { return request_->batch().operations_size(); }
-  uint64_t batch_id() const { return request_->batch_id(); }
+  uint64_t batch_id() const { return batch_id_; }
   // Frees what the answered batch used.
   void Clear() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -72,11 +72,12 @@ class SessionBatches {
   SessionOwners* const owners_ = nullptr;  // Null: the session is known and not attached.
   const Identity caller_;                  // With owners_.
 
-  // Holds the current batch.
+  // Holds the current message, until its batch runs.
   google::protobuf::Arena memory_{MessageArenaOptions()};
   v1::SessionRequest* request_ = nullptr;
-  uint64_t fingerprint_ = 0;  // Of the batch, if it has a retry_id.
-  CachePtr cache_;  // Of the batch, from Read until Start.
+  uint64_t fingerprint_ = 0;  // The batch's, if it has a retry_id.
+  uint64_t batch_id_ = 0;     // From Start until Clear.
+  CachePtr cache_;            // Of the batch, from Read until Start.
   std::optional<SessionRef> session_;
 
   absl::Mutex mutex_;

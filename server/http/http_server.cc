@@ -130,8 +130,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(ListeningSocket l
   if (!poll.ok()) return poll.status();
   auto server = absl::WrapUnique(new HttpServer(std::move(listener.address), std::move(handlers),
                                                 limits, std::move(listener.fd), *std::move(poll)));
-  PAGODA_CHECK(server->poll_.Add(server->listener_.get(), EPOLLIN, &server->listener_),
-               "epoll takes the descriptor");
+  if (!server->poll_.Add(server->listener_.get(), EPOLLIN, &server->listener_)) {
+    return absl::ResourceExhaustedError("epoll cannot watch the listening socket");
+  }
   absl::Status started = server->get_threads_.Start("pagoda-http-get", limits.get_threads);
   started.Update(server->post_threads_.Start("pagoda-http-gen", server->handlers_.posts.threads));
   started.Update(server->loop_.Start("pagoda-http", [s = server.get()] { s->Run(); }));

@@ -49,7 +49,7 @@ void MaterializeStream::Advance() {
     if (!step.ok()) return Finish(ToGrpcStatus(step.status(), metadata_));
     if (std::holds_alternative<End>(*step)) return Finish(grpc::Status::OK);
     if (std::holds_alternative<Write>(*step)) return StartWrite(&message_);
-    if (PutDown(std::get<Ticket>(*step))) return;
+    if (Suspend(std::get<Ticket>(*step))) return;
   }
 }
 
@@ -168,7 +168,7 @@ uint32_t MaterializeStream::BlocksOf(uint32_t num_tokens) const {
   return static_cast<uint32_t>(last / block_tokens() - next_ / block_tokens() + 1);
 }
 
-bool MaterializeStream::PutDown(Ticket ticket) {
+bool MaterializeStream::Suspend(Ticket ticket) {
   uint64_t wait = 0;
   {
     absl::MutexLock lock(&mutex_);

@@ -84,7 +84,7 @@ class MaterializeStream final : public grpc::ServerWriteReactor<v1::MaterializeR
   // That the next `num_tokens` tokens lie in.
   uint32_t BlocksOf(uint32_t num_tokens) const;
   // False: the copies are done, or the client has left.
-  bool PutDown(Ticket ticket) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Suspend(Ticket ticket) ABSL_LOCKS_EXCLUDED(mutex_);
   void WakeUp() ABSL_LOCKS_EXCLUDED(mutex_);
   void CopiesDone(uint64_t wait) ABSL_LOCKS_EXCLUDED(mutex_);
   bool cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -99,10 +99,10 @@ class Decoder {
   Decoder(ByteReader& in, const BlockManager& core, const Client& client)
       : in_(in), core_(core), client_(client) {}
 
-  // Weighted by the amount of code behind an operation.
+  // Operations are drawn by the amount of code behind them.
   v1::Operation Draw() {
     v1::Operation out;
-    const uint32_t kind = in_.Below(32);
+    const uint32_t kind = in_.Below(kKinds);
     switch (kind) {
       case 0:
       case 1:
@@ -150,6 +150,8 @@ class Decoder {
   }
 
  private:
+  static constexpr uint32_t kKinds = 36;  // The last three only look.
+
   // Raw blocks and prefixes.
   void DrawOfBlocks(uint32_t kind, v1::Operation* out) {
     switch (kind) {

@@ -68,6 +68,17 @@ TEST(DaemonSideTest, OperationsKeepEveryField) {
   EXPECT_EQ(commit.known_losses, 1u);
 }
 
+TEST(DaemonSideTest, MoreExtraIdsThanTokensAreNotCopied) {
+  v1::Operation proto;
+  proto.mutable_match_prefix()->add_tokens(1);
+  proto.mutable_match_prefix()->add_extra_token_ids(0);
+  EXPECT_TRUE(OperationFromProto(proto).ok());
+  proto.mutable_match_prefix()->add_extra_token_ids(0);
+  const absl::Status refusal = OperationFromProto(proto).status();
+  EXPECT_EQ(ReasonOf(refusal), Reason::kInvalidArgument);
+  EXPECT_EQ(refusal.message(), "2 extra ids for 1 token; there is one for each token, or none");
+}
+
 // Handles and references are rows of a field: see BlockHandle in types.proto.
 TEST(DaemonSideTest, BlocksThatAreNotWholeRowsAreRefused) {
   v1::Operation proto;

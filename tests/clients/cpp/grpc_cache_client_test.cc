@@ -193,7 +193,8 @@ class FakeCacheService final : public v1::CacheService::Service {
         }
       } else {
         std::vector<BlockHandle> handles(operation.allocate_blocks().count());
-        for (size_t i = 0; i < handles.size(); ++i) handles[i].id = BlockId(static_cast<uint32_t>(i));
+        for (size_t i = 0; i < handles.size(); ++i)
+          handles[i].id = BlockId(static_cast<uint32_t>(i));
         result->mutable_allocate_blocks()->set_blocks(RowsToBytes<BlockHandle>(handles));
       }
     }
@@ -387,7 +388,7 @@ TEST_F(GrpcCacheClientTest, AnAnswerThatTheDaemonMayNotRememberIsNotAskedForTwic
   const auto client = Open();
   service_.LoseAnswers(1);
   const auto batch = client->Execute(
-      std::vector<Operation>{FreeSequence{kCut}, AllocateBlocks{kFullAttention, 60'000}});
+      std::vector<Operation>{FreeSequence{kCut}, AllocateBlocks{kFullAttention, 100'000}});
   EXPECT_EQ(batch.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(batch.status().message()), HasSubstr("whether the batch ran is unknown"));
   ASSERT_EQ(service_.requests().size(), 1u);

@@ -29,18 +29,21 @@ TEST(ResendTest, AStepOfAnEngineIsSentUnderItsId) {
   }
   EXPECT_EQ(ResendOf(step, kCache), Resend::kUnderId);
   const std::vector<Operation> prompt = {
-      AddSequence{.sequence = SequenceId(1), .tokens = std::vector<TokenId>(800'000)}};
+      AddSequence{.sequence = SequenceId(1), .tokens = std::vector<TokenId>(1'300'000)}};
   EXPECT_EQ(ResendOf(prompt, kCache), Resend::kUnderId);
 }
 
 TEST(ResendTest, AnAnswerThatMayBeTooLongIsNotAskedForTwice) {
   const std::vector<Operation> prompt = {
-      AddSequence{.sequence = SequenceId(1), .tokens = std::vector<TokenId>(900'000)}};
+      AddSequence{.sequence = SequenceId(1), .tokens = std::vector<TokenId>(1'500'000)}};
   EXPECT_EQ(ResendOf(prompt, kCache), Resend::kNever);
   const std::vector<Operation> many(4096, FreeSequence{SequenceId(1)});
   EXPECT_EQ(ResendOf(many, kCache), Resend::kNever);
   const std::vector<Operation> mixed = {FreeSequence{SequenceId(1)}, DescribePools{}};
   EXPECT_EQ(ResendOf(mixed, kCache), Resend::kNever);
+  const std::vector<Operation> described = {
+      AllocateBlocks{.count = 10}, DescribeBlocks{.blocks = std::vector<BlockRef>(110'000)}};
+  EXPECT_EQ(ResendOf(described, kCache), Resend::kNever);
 }
 
 TEST(ResendTest, AForksAnswerIsAtMostTheCache) {

@@ -120,6 +120,30 @@ TEST_F(AnswerMemoryTest, AllAnswersAreBoundedInBytesAtTheCostOfThoseWhoHaveMost)
   EXPECT_EQ(Begin({SessionId{5}, SessionToken{5}}, 1), Begun::kAnswered) << "it is the newest";
 }
 
+TEST_F(AnswerMemoryTest, AnAnswerThatIsNotKeptForgetsNoOther) {
+  for (uint64_t id = 1; id <= AnswerMemory::kMostAnswers; ++id) {
+    Run(kSession, id, AnswerWith('x', 1000));
+  }
+  Run(kSession, 1000, AnswerWith('x', AnswerMemory::kMostBytes + 1));
+  ASSERT_EQ(Begin(kSession, 1001), Begun::kRun);
+  memory_.End(kSession, 1001, absl::UnavailableError("planted"));
+  EXPECT_EQ(Begin(kSession, 1), Begun::kAnswered);
+}
+
+// A look at every session for each forgotten answer would take minutes.
+TEST_F(AnswerMemoryTest, ManySessionsWithFullMemoryCostLittle) {
+  AnswerMemory memory{1 << 20};
+  const BatchAnswer answer = AnswerWith('x', 100);
+  for (uint64_t s = 1; s <= 300'000; ++s) {
+    const SessionRef session{SessionId{s % 20'000 + 1}, SessionToken{s % 20'000}};
+    BatchAnswer unused;
+    ASSERT_EQ(memory.Begin(session, s, 1, &unused, nullptr).value(), Begun::kRun);
+    memory.End(session, s, answer);
+  }
+  EXPECT_LE(memory.bytes(), size_t{1} << 20);
+  EXPECT_GT(memory.bytes(), size_t{1} << 19);
+}
+
 TEST_F(AnswerMemoryTest, EndedSessionsAreSweptAway) {
   Run(kSession, 5, AnswerWith('a'));
   Run(kOther, 5, AnswerWith('b'));

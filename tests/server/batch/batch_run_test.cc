@@ -86,7 +86,7 @@ class BatchRunTest : public ::testing::Test {
                           .waiting = &waiting_,
                           .answers = &answers_},
         session, [r = running.get()](const auto& outcome) { r->End(outcome); });
-    running->run->Start(batch, absl::HashOf(batch.SerializeAsString()));
+    running->run->Start(batch, absl::HashOf(batch.SerializeAsString()), [&] { batch.Clear(); });
     return running;
   }
 
@@ -155,6 +155,7 @@ TEST_F(BatchRunTest, AnAnswerIsForALivingSession) {
   StartFor(session_, {AllocateOp(1)}, {}, 77);
   ASSERT_TRUE(copies_.manager().CloseSession(session_).ok());
   EXPECT_EQ(ReasonOf(StartFor(session_, {AllocateOp(1)}, {}, 77)->status), Reason::kStaleSession);
+  EXPECT_EQ(ReasonOf(StartFor(session_, {AllocateOp(2)}, {}, 77)->status), Reason::kStaleSession);
 }
 
 TEST_F(BatchRunTest, AnEmptyBatchTellsTheStateOfTheCache) {
@@ -229,6 +230,24 @@ TEST_F(BatchRunTest, EndedWaitsFailAndTheRestRuns) {
   Await(*running);
   EXPECT_THAT(running->answers(), ElementsAre("DRAINING", "ok", "DRAINING"));
   running->run->EndWaits(MakeError(Reason::kDraining, "again"));
+}
+
+// What waits behind an ended one registers nothing, and checks no content again.
+TEST_F(BatchRunTest, ManyWaitsThatCannotBeginEndAtOnce) {
+  std::vector<v1::Operation> operations(2000, WaitOp(ticket_));
+  operations.push_back(AllocateOp(1));
+  const auto running = Start(operations);
+  running->run->EndWaits(ClientGone());
+  Await(*running);
+  EXPECT_EQ(running->result.results_size(), 2001);
+  EXPECT_EQ(running->answers().back(), "ok");
+}
+
+TEST_F(BatchRunTest, TheRestOfABatchThatBeganFailsAlone) {
+  copies_.Finish();
+  const auto running = Start({AllocateOp(1), WaitOp(ticket_), AllocateOp(1)});
+  EXPECT_TRUE(running->done.HasBeenNotified());
+  EXPECT_THAT(running->answers(), ElementsAre("ok", "ok", "ok"));
 }
 
 TEST_F(BatchRunTest, WhileTheDaemonDrainsNothingWaits) {

@@ -127,7 +127,7 @@ class LaneWaitTest : public ::testing::Test {
                                                 EXPECT_TRUE(r->result.ParseFromString(**outcome));
                                                 r->done.Notify();
                                               });
-    running->run->Start(batch, /*fingerprint=*/0);
+    running->run->Start(batch, /*fingerprint=*/0, [&] { batch.Clear(); });
     return running;
   }
   static void Await(Running& running) {

@@ -174,7 +174,7 @@ TEST_F(EventServiceTest, AMessageHoldsAtMostSoManyEventsAndMissesNone) {
 // A prompt that fills a request's 16 MiB, with the tokens and extra ids that take the most bytes.
 class LargestCommitTest : public DaemonTest {
  protected:
-  static constexpr uint32_t kTokens = 1'000'000;
+  static constexpr uint32_t kTokens = 1'100'000;
   static constexpr uint32_t kPerBlock = 32;
 
   LargestCommitTest() : DaemonTest(LargeConfig()) {}

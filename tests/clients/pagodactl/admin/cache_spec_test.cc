@@ -87,7 +87,7 @@ TEST(CacheSpecTest, WhatAreNoLayersIsRefusedWithTheText) {
                            "24xopaque",
                            "24xopaque:",
                            "24xopaque:0",
-                           "24xopaque:64KB",
+                           "24xopaque:64XB",
                            "24xopaque:-1",
                            "32x8x128@4096:bfloat16",
                            "5000000000x8x128",
