@@ -112,7 +112,7 @@ where_to_look_next() {
                                                    "http://$http_address/metrics" "the metrics, for Prometheus"
   [ -z "$openai_address" ] || printf '  %-40s %s\n' "http://$openai_address/v1" "the engine, for clients of OpenAI's API"
   printf '  %-40s %s\n' \
-         "README.md" "a five-minute tour, and the reading order of the code" \
+         "docs/tour.md" "a five-minute tour" \
          "$daemon_log" "the daemon's log"
 }
 

@@ -29,7 +29,7 @@ core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev
 engine_packages=(libdnnl-dev libicu-dev python3-pip)                        # matrix products on the CPU, text; XGrammar is only on PyPI
 unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake always asks for them
 tour_packages=(python3 python3-dev python3-grpcio python3-protobuf
-               python3-numpy procps)                                        # the Python client, its extension, and the tour of README.md
+               python3-numpy procps)                                        # the Python client, its extension, and docs/tour.md
 docs_packages=(python3-sphinx python3-myst-parser furo)                     # the manual
 test_packages=("${tour_packages[@]}" clang-format-14 python3-pytest python3-yaml
                python3-kubernetes python3-setuptools python3-wheel openssl  # format check, end-to-end tests, manifests, a wheel, certificates

@@ -9,8 +9,8 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import include_arrows
-import readme
 import style
+import tour
 import tree
 
 
@@ -183,10 +183,10 @@ def test_a_check_that_sees_no_files_fails(tmp_path):
 
 
 def test_printed_output_may_differ_in_blanks_and_other_lines():
-    assert readme.missing_line("hits 12.5 %\nblocks   7", "noise\nhits  12.5 %\nblocks 7\n") is None
-    assert readme.missing_line("blocks ... free", "blocks 7 of 9 free\n") is None
-    assert readme.missing_line("hits 12 %", "misses 12 %\n") == "hits 12 %"
-    assert readme.missing_line("b\na", "a\nb\n") == "a"
+    assert tour.missing_line("hits 12.5 %\nblocks   7", "noise\nhits  12.5 %\nblocks 7\n") is None
+    assert tour.missing_line("blocks ... free", "blocks 7 of 9 free\n") is None
+    assert tour.missing_line("hits 12 %", "misses 12 %\n") == "hits 12 %"
+    assert tour.missing_line("b\na", "a\nb\n") == "a"
 
 
 @pytest.mark.parametrize("shown, came", [
@@ -200,36 +200,36 @@ def test_printed_output_may_differ_in_blanks_and_other_lines():
     ("lru  0  41.50 %  2,151", "lru  0  41.50 %  2,150"),
 ])
 def test_a_number_is_printed_as_shown(shown, came):
-    assert readme.missing_line(shown, shown) is None
-    assert readme.missing_line(shown, came) == shown
+    assert tour.missing_line(shown, shown) is None
+    assert tour.missing_line(shown, came) == shown
 
 
 def test_a_time_may_differ_as_machines_do():
     shown = "took 12.00 ms, all"
     for came in ("121 us", "3.5 ms", "11.9 s"):
-        assert readme.missing_line(shown, f"took {came}, all") is None
+        assert tour.missing_line(shown, f"took {came}, all") is None
     for came in ("110 us", "12.1 s", "2 min 5 s", "12.00", "3 of 4"):
-        assert readme.missing_line(shown, f"took {came}, all") == shown
-    assert readme.missing_line("waits 12 us", "waits 9 s") is None, "any machine can stop for a moment"
-    assert readme.missing_line("ends in 59 min 59 s", "ends in 58 min 1 s") is None
-    assert readme.missing_line("ends in 59 min 59 s", "ends in 3 s") == "ends in 59 min 59 s"
-    assert readme.missing_line("at 08:38:30.964", "at 23:01:02.003") is None
-    assert readme.missing_line("at 08:38:30.964", "at noon") == "at 08:38:30.964"
+        assert tour.missing_line(shown, f"took {came}, all") == shown
+    assert tour.missing_line("waits 12 us", "waits 9 s") is None, "any machine can stop for a moment"
+    assert tour.missing_line("ends in 59 min 59 s", "ends in 58 min 1 s") is None
+    assert tour.missing_line("ends in 59 min 59 s", "ends in 3 s") == "ends in 59 min 59 s"
+    assert tour.missing_line("at 08:38:30.964", "at 23:01:02.003") is None
+    assert tour.missing_line("at 08:38:30.964", "at noon") == "at 08:38:30.964"
 
 
 def test_a_rate_may_differ_as_machines_do_and_its_line_in_nothing_else():
     for shown, came, other in [("20 tokens, 3064.6 tokens/s", "20 tokens, 99.5 tokens/s", "21 tokens, 3064.6 tokens/s"),
                                ("tokens per second  3064.6", "tokens per second  250000", "tokens per second  2"),
                                ("HITS  OPERATIONS/S\n41.50 %  268,748", "HITS  OPERATIONS/S\n41.50 %  1,000", "HITS  OPERATIONS/S\n41.51 %  268,748")]:
-        assert readme.missing_line(shown, shown) is None
-        assert readme.missing_line(shown, came) is None
-        assert readme.missing_line(shown, other) == shown.splitlines()[-1]
-    assert readme.missing_line("HITS  OPERATIONS/S\n1 %  5\n\nblocks 7", "HITS  OPERATIONS/S\n1 %  5\n\nblocks 8") == "blocks 7", "another table"
+        assert tour.missing_line(shown, shown) is None
+        assert tour.missing_line(shown, came) is None
+        assert tour.missing_line(shown, other) == shown.splitlines()[-1]
+    assert tour.missing_line("HITS  OPERATIONS/S\n1 %  5\n\nblocks 7", "HITS  OPERATIONS/S\n1 %  5\n\nblocks 8") == "blocks 7", "another table"
 
 
 def test_the_tour_is_cut_into_commands_and_their_output():
-    page = "# P\n```sh\nnot in the tour\n```\n## A five-minute tour\ntext\n```sh\ntrue\n```\n```text\nok\n```\n```sh\nfalse\n```\n## Next\n"
-    assert readme.tour_steps(page) == [("true", "ok"), ("false", "")]
+    page = "# P\n```yaml\nnot: run\n```\ntext\n```sh\ntrue\n```\n```text\nok\n```\n```sh\nfalse\n```\n"
+    assert tour.tour_steps(page) == [("true", "ok"), ("false", "")]
 
 
 def test_a_port_of_the_tour_that_is_taken_is_found():
@@ -237,6 +237,6 @@ def test_a_port_of_the_tour_that_is_taken_is_found():
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         steps = [("true", f"ready: 127.0.0.1:{port}"), ("true", "")]
-        assert readme.busy_ports(steps) == []
+        assert tour.busy_ports(steps) == []
         taken.listen()
-        assert readme.busy_ports(steps) == [port]
+        assert tour.busy_ports(steps) == [port]

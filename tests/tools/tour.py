@@ -1,9 +1,9 @@
-"""Runs the README's tour as printed.
+"""Runs the tour of docs/tour.md as printed.
 
-    /usr/bin/python3 tests/tools/readme.py BUILD_DIR [README]
+    /usr/bin/python3 tests/tools/tour.py BUILD_DIR [PAGE]
 
-The tour is the section TOUR_HEADING. Its ```sh blocks run in order in one shell, at the
-repository's root, with `build/release` read as BUILD_DIR. A command that fails ends the tour. A
+The page's ```sh blocks run in order in one shell, at the repository's root, with `build/release`
+read as BUILD_DIR. A command that fails ends the tour. A
 ```text block after a command shows the output: each of its lines must come, in that order, with the
 same numbers. Only these can differ: the width of gaps, times of day, and numbers that depend on the
 machine. A duration can be 100 times shorter or 1,000 times longer, and a rate ("tokens/s", "... per
@@ -25,14 +25,13 @@ import tempfile
 
 import tree
 
-TOUR_HEADING = "five-minute tour"
 TIMEOUT_SECONDS = 150
 MARK = "@@ step"
 NUMBER = r"\d+(?:[.,]\d+)*"
 CLOCK = r"\d\d:\d\d:\d\d\.\d{3}"
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 DURATION = rf"{NUMBER} (?:{'|'.join(SECONDS)})\b(?: {NUMBER} (?:{'|'.join(SECONDS)})\b)*"
-# The factors by which another machine can be faster or slower than the README's machine. A duration
+# The factors by which another machine can be faster or slower than the page's machine. A duration
 # can always be up to ALWAYS_SECONDS, because other work can interrupt anything short.
 MOST_FASTER, MOST_SLOWER = 100, 1000
 ALWAYS_SECONDS = 10.0
@@ -40,10 +39,8 @@ ALWAYS_SECONDS = 10.0
 
 def tour_steps(page):
     """The tour as [(commands, expected output)]."""
-    sections = re.split(r"^## ", page, flags=re.MULTILINE)
-    tour = next(section for section in sections if TOUR_HEADING in section.partition("\n")[0])
     steps = []
-    for kind, body in re.findall(r"^```(sh|text)\n(.*?)^```$", tour, flags=re.MULTILINE | re.DOTALL):
+    for kind, body in re.findall(r"^```(sh|text)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
         if kind == "sh":
             steps.append((body.rstrip("\n"), ""))
         else:
@@ -160,7 +157,7 @@ def run_tour(steps, build_dir):
 
 def main():
     build_dir = pathlib.Path(sys.argv[1]).resolve()
-    page = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else tree.ROOT / "README.md"
+    page = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else tree.ROOT / "docs" / "tour.md"
     steps = tour_steps(page.read_text())
     for port in busy_ports(steps):
         print(f"tour: port {port} is busy, perhaps by a pagodad of yours: end it (ss -ltnp 'sport = :{port}' shows it) and try again")
@@ -175,7 +172,7 @@ def main():
         print(f"$ {commands}\n{printed[number]}")
         if missing is not None:
             failures += 1
-            print(f"--- a line of the README was not printed: {missing}")
+            print(f"--- a line of the page was not printed: {missing}")
     print(f"tour: {len(printed)} of {len(steps)} steps ran, exit status {status}, {failures} steps not as shown")
     return 1 if status or failures or not steps or len(printed) != len(steps) else 0
 
