@@ -20,8 +20,9 @@ absl::Status SessionBatches::Read(size_t bytes, Parse parse) {
   if (absl::Status status = parse(request_, &fingerprint_); !status.ok()) return status;
   if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
   absl::StatusOr<CachePtr> cache = FindCache();
-  if (cache.ok()) cache_ = *std::move(cache);
-  return cache.status();
+  if (!cache.ok()) return cache.status();
+  cache_ = *std::move(cache);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<CachePtr> SessionBatches::FindCache() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/tools/wheel_tour.sh
 # wheel.sh runs it on a bare Debian, in namespaces of its own; /tour has the wheels. Installs them,
-# and runs the three programs and a client. apt installs nothing, and there is no network.
+# and runs the programs and a client. apt installs nothing, and there is no network.
 set -euo pipefail
 cd /tour
 

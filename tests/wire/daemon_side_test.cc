@@ -157,7 +157,7 @@ TEST(DaemonSideTest, EveryServedKindGoesThereAndItsResultComesBack) {
   const auto* type = v1::Operation::descriptor();
   for (size_t i = 0; i < std::size(kinds); ++i) {
     v1::Operation proto;
-    proto.GetReflection()->MutableMessage(&proto, type->FindFieldByNumber(kinds[i].kind));
+    v1::Operation::GetReflection()->MutableMessage(&proto, type->FindFieldByNumber(kinds[i].kind));
     const absl::StatusOr<Operation> operation = OperationFromProto(proto);
     ASSERT_TRUE(operation.ok()) << operation.status();
     EXPECT_EQ(operation->index(), i);
