@@ -25,12 +25,13 @@ absl::StatusOr<Operation> Decode(const v1::Operation& proto) {
 
 void BatchRun::Start(const v1::Batch& batch, uint64_t fingerprint,
                      absl::FunctionRef<void()> on_read) {
-  if (batch.retry_id() != 0) {
-    if (RanBefore(batch.retry_id(), fingerprint)) return;
-    retry_id_ = batch.retry_id();
-  }
+  const uint64_t retry_id = batch.retry_id();
   if (const absl::Status status = Read(batch); !status.ok()) return Finish(status);
   on_read();
+  if (retry_id != 0) {
+    if (RanBefore(retry_id, fingerprint)) return;
+    retry_id_ = retry_id;
+  }
   Advance();
 }
 
@@ -40,7 +41,10 @@ bool BatchRun::RanBefore(uint64_t retry_id, uint64_t fingerprint) {
       session_, retry_id, fingerprint, &answer,
       [run = shared_from_this()](const absl::StatusOr<BatchAnswer>& first) { run->Answer(first); });
   if (begun.ok() && *begun == AnswerMemory::Begun::kRun) return false;
-  if (begun.ok() && *begun == AnswerMemory::Begun::kWaits) return true;
+  if (begun.ok() && *begun == AnswerMemory::Begun::kWaits) {
+    operations_ = {};  // Only the first run needs them.
+    return true;
+  }
   // The session can have ended since.
   const absl::Status session = context_.manager->CheckSession(session_);
   if (!session.ok()) {

@@ -47,6 +47,7 @@ class BatchRunTest : public ::testing::Test {
     v1::BatchResult result;
     absl::Status status;
     absl::Notification done;
+    bool is_read = false;  // Its message is not needed any more.
     std::shared_ptr<BatchRun> run;
 
     void End(const absl::StatusOr<BatchAnswer>& outcome) {
@@ -86,7 +87,10 @@ class BatchRunTest : public ::testing::Test {
                           .waiting = &waiting_,
                           .answers = &answers_},
         session, [r = running.get()](const auto& outcome) { r->End(outcome); });
-    running->run->Start(batch, absl::HashOf(batch.SerializeAsString()), [&] { batch.Clear(); });
+    running->run->Start(batch, absl::HashOf(batch.SerializeAsString()), [&] {
+      batch.Clear();
+      running->is_read = true;
+    });
     return running;
   }
 
@@ -135,6 +139,7 @@ TEST_F(BatchRunTest, ABatchSentAgainWhileItWaitsGetsTheSameAnswer) {
   const auto first = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
   const auto again = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
   EXPECT_FALSE(again->done.HasBeenNotified());
+  EXPECT_TRUE(again->is_read) << "what waits for another's answer holds no message";
   copies_.Finish();
   Await(*first);
   Await(*again);
