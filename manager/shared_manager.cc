@@ -20,6 +20,7 @@
 #include "base/check.h"
 #include "base/counted.h"
 #include "base/error.h"
+#include "base/processor_turn.h"
 #include "manager/sequences/operation_checks.h"
 
 namespace pagoda {
@@ -413,10 +414,11 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   size_t handles = handles_before;
   std::optional<absl::Time> turn_ends;  // Set while other threads wait.
   for (const Operation& operation : operations) {
-    if (mutex_.wanted()) {
+    const bool gives_way = ProcessorTurnIsOver();
+    if (gives_way || mutex_.wanted()) {
       const absl::Time at = absl::Now();
       if (!turn_ends.has_value()) turn_ends = at + kLockTurn;
-      if (at >= *turn_ends) {
+      if (gives_way || at >= *turn_ends) {
         turn_ends.reset();
         if (absl::Status status = LetOthersIn(session, steps); !status.ok()) {
           // Operations that ran keep their results.

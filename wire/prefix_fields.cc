@@ -1,10 +1,12 @@
 #include "wire/prefix_fields.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/counted.h"
 #include "base/error.h"
+#include "base/processor_turn.h"
 
 namespace pagoda {
 namespace {
@@ -29,6 +31,18 @@ ItemDigest DigestFromBytes(const std::string& bytes) {
 }
 
 }  // namespace
+
+std::vector<TokenId> CopyTokens(absl::Span<const TokenId> tokens) {
+  constexpr size_t kPieceTokens = 16'384;
+  std::vector<TokenId> copy;
+  copy.reserve(tokens.size());
+  for (; !tokens.empty(); tokens.remove_prefix(std::min(kPieceTokens, tokens.size()))) {
+    const absl::Span<const TokenId> piece = tokens.first(std::min(kPieceTokens, tokens.size()));
+    copy.insert(copy.end(), piece.begin(), piece.end());
+    EndProcessorTurnIfOver();
+  }
+  return copy;
+}
 
 absl::Status ExtraIdsDoNotFit(int extra_ids, int tokens) {
   return MakeError(Reason::kInvalidArgument,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "events/client_key.h"
 #include "manager/api/operation.h"
 #include "pagoda/v1/cache.pb.h"
@@ -21,9 +22,13 @@ void TokensToProto(const std::vector<TokenId>& tokens, Proto* out) {
   out->mutable_tokens()->Add(tokens.begin(), tokens.end());
 }
 
+// A copy of tokens. The thread's turn on its processor can end meanwhile: to copy the tokens of a
+// message of 16 MiB takes milliseconds.
+std::vector<TokenId> CopyTokens(absl::Span<const TokenId> tokens);
+
 template <class Proto>
 std::vector<TokenId> TokensFromProto(const Proto& proto) {
-  return {proto.tokens().begin(), proto.tokens().end()};
+  return CopyTokens(proto.tokens());
 }
 
 using KeyProtos = google::protobuf::RepeatedPtrField<std::string>;

@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "base/counted.h"
 #include "base/error.h"
-#include "base/stopwatch.h"
+#include "base/processor_turn.h"
 #include "server/supervision/processor_share.h"
 
 namespace pagoda::server {
@@ -18,12 +17,6 @@ namespace {
 // one tenant's work, such as a text of megabytes, leaves threads to the others, and the kernel
 // shares the processors out among them.
 size_t NumThreads() { return std::max(4u, std::thread::hardware_concurrency() / 2); }
-
-// A thread that has run for this long yields its processor after the current piece of work.
-// Without the yield it keeps the processor for its time slice, up to 4 ms with a kernel timer of
-// 250 Hz, and calls that need not queue wait that long. With more frequent yields, a tenant with a
-// backlog gets almost no processor time if other processes want all processors.
-constexpr absl::Duration kProcessorTurn = absl::Microseconds(500);
 
 thread_local bool on_its_thread = false;
 
@@ -97,7 +90,7 @@ void TenantQueues::RunReady() {
   on_its_thread = true;
   // Calls that need not wait run on other threads, which have precedence.
   GiveWay();
-  SteadyTime began = SteadyNow();
+  BeginProcessorTurn();
   while (true) {
     TenantId tenant;
     Work work;
@@ -105,7 +98,7 @@ void TenantQueues::RunReady() {
       absl::MutexLock lock(&mutex_);
       if (!something()) {
         mutex_.Await(absl::Condition(&something));
-        began = SteadyNow();
+        BeginProcessorTurn();
       }
       if (ready_.empty()) return;
       tenant = ready_.front();
@@ -119,10 +112,7 @@ void TenantQueues::RunReady() {
     work.run();
     work = {};  // Frees what the work owns before the tenant's next work can run.
     End(tenant);
-    if (Since(began) >= kProcessorTurn) {
-      std::this_thread::yield();
-      began = SteadyNow();
-    }
+    EndProcessorTurnIfOver();
   }
 }
 

@@ -19,6 +19,7 @@
 #include "server/callers/tenant_queues.h"
 #include "server/calls/reactors.h"
 #include "wire/errors.h"
+#include "wire/message_bytes.h"
 
 namespace pagoda::server {
 
@@ -137,11 +138,12 @@ class CheckedService : public grpc::Service {
           const auto read_and_run = [=, this] {
             // A call can go on for long after its handler. The message, which can be several times
             // as large as its bytes, does not.
-            Request message;
+            google::protobuf::Arena memory(MessageArenaOptions());
+            auto* const message = google::protobuf::Arena::CreateMessage<Request>(&memory);
             absl::Status read = caller.status();
             if (read.ok() && context->IsCancelled()) read = absl::CancelledError("not wanted");
-            if (read.ok()) read = Read(&request->bytes, &message);
-            read.ok() ? run(call, *caller, message, response) : Answer(call, read);
+            if (read.ok()) read = Read(&request->bytes, message);
+            read.ok() ? run(call, *caller, *message, response) : Answer(call, read);
           };
           if (!caller.ok() || queues_ == nullptr || caller->tenant == kDefaultTenant ||
               bytes <= kLargeRequestBytes) {

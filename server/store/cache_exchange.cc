@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "manager/accounts/tenants.h"
+#include "wire/prefix_fields.h"
 
 namespace pagoda::server {
 namespace {
@@ -30,7 +31,7 @@ template <class Named>
 Named NamedBy(const StoredPrompt& prompt) {
   Named named;
   named.name_space = prompt.name_space;
-  named.tokens = prompt.tokens;
+  named.tokens = CopyTokens(prompt.tokens);
   named.extra_token_ids = prompt.extra_token_ids;
   named.multimodal_items = prompt.multimodal_items;
   named.keys = prompt.keys;
