@@ -11,49 +11,36 @@ inline bool TierResidency::EndHoldOfParent(BlockId id, TenantId tenant) {
   Block& block = store_[id];
   const bool is_parent = block.refs == 1 && block.state() == BlockState::kCached &&
                          block.tier() == Tier::kPrimary && tree_.primary_children(id) != 0 &&
-                         !sliding() && !has_disk();
+                         !options_.sliding() && !slots_.has_disk();
   if (!is_parent) return false;
   block.refs = 0;
-  accounts_.EndHold(id, Tier::kPrimary, tenant, 0);
-  --tiers_[kPrimary].held;
-  CountEvictable(id, Tier::kPrimary, +1);
+  counts_.accounts().EndHold(id, Tier::kPrimary, tenant, 0);
+  counts_.CountHeld(Tier::kPrimary, -1);
+  counts_.CountEvictable(id, Tier::kPrimary, +1);
   return true;
 }
 
 inline void TierResidency::EnterTree(OperationScope& op, BlockId id, TenantId owner) {
-  accounts_.SetOwner(id, owner);
-  NotifyInserted(op, id);
+  counts_.accounts().SetOwner(id, owner);
+  candidates_.NotifyInserted(op, id);
 }
 
 inline bool TierResidency::CanReuse() const {
-  return !sliding() && !has_lower() && !accounts_.any() && copies().idle();
-}
-
-inline BlockId TierResidency::FirstVictim() const {
-  return OwnerOfVictim(Tier::kPrimary, *tiers_[kPrimary].default_tenant_policy);
+  return !options_.sliding() && !slots_.has_lower() && !counts_.accounts().any() && copies_.idle();
 }
 
 inline BlockId TierResidency::Reuse(OperationScope& op, BlockId id, BlockState state) {
-  TierState& primary = tiers_[kPrimary];
   const BlockId above = tree_.parent(id).block();
-  const BlockFacts victim = Facts(op, id);
-  NoteNothing(store_.slot(id));
+  const BlockFacts victim = candidates_.Facts(op, id);
+  journal_.NoteNothing(store_.slot(id));
   tree_.EraseEnd(id);
-  --primary.evictable;
-  --primary.evictable_by_priority[victim.priority.value()];
+  counts_.Reuse(victim.priority);
   store_.Renew(id, state);
-  ++primary.held;
-  recorder().BlockTaken(options_.window, id, op.tenant);
-  EvictionPolicy& policy = *primary.default_tenant_policy;
-  SlotIndex next;
-  if (store_[above].refs == 0) {
-    // It has lost its only child.
-    const BlockFacts unparked = Facts(op, above);
-    next = policy.Evicted(victim, &unparked);
-  } else {
-    next = policy.Evicted(victim, nullptr);
-  }
-  return next == kNoSlot ? kNoBlock : OwnerOf({Tier::kPrimary, next});
+  recorder_.BlockTaken(options_.window, id, op.tenant);
+  if (store_[above].refs != 0) return candidates_.Evicted(Tier::kPrimary, victim, nullptr);
+  // It has lost its only child.
+  const BlockFacts unparked = candidates_.Facts(op, above);
+  return candidates_.Evicted(Tier::kPrimary, victim, &unparked);
 }
 
 }  // namespace pagoda

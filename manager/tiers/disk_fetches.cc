@@ -1,11 +1,10 @@
-// The part of TierResidency that brings blocks from disk into memory.
+#include "manager/tiers/disk_fetches.h"
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "base/check.h"
-#include "manager/tiers/tier_residency.h"
 
 namespace pagoda {
 namespace {
@@ -16,12 +15,12 @@ constexpr uint32_t kMaxFetching = 256;
 
 }  // namespace
 
-Ticket TierResidency::Fetch(OperationScope& op, absl::Span<const BlockId> blocks,
-                            absl::Time deadline, uint32_t* fetched) {
-  FetchJob job{.deadline = deadline, .blocks = {}};
+Ticket DiskFetches::Fetch(OperationScope& op, absl::Span<const BlockId> blocks, absl::Time deadline,
+                          uint32_t* fetched) {
+  Job job{.deadline = deadline, .blocks = {}};
   Ticket last;
   for (const BlockId id : blocks) {
-    if (!IsOnlyOnDisk(id)) continue;
+    if (!slots_.IsOnlyOnDisk(id)) continue;
     // If another call has ordered the fetch, this one waits for it.
     const Ticket running = FetchOf(id);
     if (running != Ticket{}) {
@@ -34,12 +33,12 @@ Ticket TierResidency::Fetch(OperationScope& op, absl::Span<const BlockId> blocks
   *fetched += static_cast<uint32_t>(job.blocks.size());
   if (job.blocks.empty()) return last;
   services_.deadlines->EndsAt(deadline);
-  disk_.jobs.push_back(std::move(job));
+  jobs_.push_back(std::move(job));
   return last;
 }
 
-Ticket TierResidency::FetchOf(BlockId id) const {
-  for (const FetchJob& job : disk_.jobs) {
+Ticket DiskFetches::FetchOf(BlockId id) const {
+  for (const Job& job : jobs_) {
     for (const Fetched& fetched : job.blocks) {
       if (fetched.block == store_.handle(id).ref() && !fetched.given_up) return fetched.ticket;
     }
@@ -48,55 +47,48 @@ Ticket TierResidency::FetchOf(BlockId id) const {
 }
 
 // A slot of the tier above the disk, within the quota of the block's tenant.
-std::optional<SlotIndex> TierResidency::TakeForFetch(OperationScope& op, BlockId id) {
-  TierState& above = AboveDisk();
-  const auto tier = static_cast<Tier>(disk_.above);
-  const uint32_t most = std::clamp(above.capacity / kFetchShare, 1u, kMaxFetching);
-  if (disk_.fetching >= most) return std::nullopt;
-  const TenantId owner = accounts_.owner(id);
-  if (above.slots.free() + above.duplicates.size() == 0 || accounts_.AtQuota(tier, owner)) {
-    const BlockId victim = Victim(tier, owner);
+std::optional<SlotIndex> DiskFetches::TakeSlot(OperationScope& op, BlockId id) {
+  const Tier above = slots_.above_disk();
+  const uint32_t most = std::clamp(slots_.capacity(above) / kFetchShare, 1u, kMaxFetching);
+  if (fetching_ >= most) return std::nullopt;
+  const TenantId owner = counts_.owner(id);
+  if (slots_.free_slots(above) + slots_.duplicates(above) == 0 ||
+      counts_.accounts().AtQuota(above, owner)) {
+    const BlockId victim = candidates_.Victim(above, owner);
     if (victim == kNoBlock) return std::nullopt;
     const Generation life = store_[id].generation;
-    if (MoveDown(op, victim, Why::kSlotNeeded) == Offloaded::kNoSpace) {
-      CountPassedOver(victim);
-      exit_.Evict(op, victim,
-                  disk_.above == kPrimary ? RemovalReason::kEvicted : RemovalReason::kDisplaced);
-    }
-    if (store_[id].generation != life || !IsOnlyOnDisk(id)) return std::nullopt;
+    moves_.GiveUp(op, victim,
+                  above == Tier::kPrimary ? RemovalReason::kEvicted : RemovalReason::kDisplaced);
+    if (store_[id].generation != life || !slots_.IsOnlyOnDisk(id)) return std::nullopt;
   }
-  return TakeSlot(tier);
+  return moves_.TakeSlot(above);
 }
 
-bool TierResidency::OrderFetch(OperationScope& op, BlockId id, FetchJob& job) {
-  const std::optional<SlotIndex> memory = TakeForFetch(op, id);
+bool DiskFetches::OrderFetch(OperationScope& op, BlockId id, Job& job) {
+  const std::optional<SlotIndex> memory = TakeSlot(op, id);
   if (!memory.has_value()) return false;
-  const auto tier = static_cast<Tier>(disk_.above);
-  ++AboveDisk().in_transit;
-  ++disk_.fetching;
-  Ticket after;
-  if (!copies().idle()) {
-    after = copies().LastTouch(options_.index, {tier, *memory});
-    copies().Overwrite(options_.index, {tier, *memory});
-  }
+  const SlotRef to{slots_.above_disk(), *memory};
+  counts_.CountInTransit(to.tier, +1);
+  ++fetching_;
+  const Ticket after = copies_.Overwrite(to);
   const SlotIndex file = store_[id].slot;
-  UnlistOnDisk(op, id);
-  ++disk_.uses[file].reads;
+  candidates_.UnlistOnDisk(op, id);
+  file_slots_.BeginRead(file);
   const Ticket ticket = services_.files->Give(Lane::kFetch, options_.index);
   services_.files->Order(FileOrder{.lane = Lane::kFetch,
                                    .ticket = ticket,
                                    .window_index = options_.index,
-                                   .memory = {tier, *memory},
-                                   .file = FileSlot(file),
+                                   .memory = to,
+                                   .file = slots_.FileSlot(file),
                                    .after = after});
   job.blocks.push_back(
       {.ticket = ticket, .block = store_.handle(id).ref(), .file = file, .memory = *memory});
-  disk_.stats.fetch_bytes += options_.block_bytes;
+  fetch_bytes_ += options_.block_bytes;
   return true;
 }
 
-void TierResidency::FetchEnded(OperationScope& op, Ticket ticket, const absl::Status& status) {
-  for (auto job = disk_.jobs.begin(); job != disk_.jobs.end(); ++job) {
+void DiskFetches::FetchEnded(OperationScope& op, Ticket ticket, const absl::Status& status) {
+  for (auto job = jobs_.begin(); job != jobs_.end(); ++job) {
     const auto fetched = std::find_if(job->blocks.begin(), job->blocks.end(),
                                       [&](const Fetched& other) { return other.ticket == ticket; });
     if (fetched == job->blocks.end()) continue;
@@ -104,13 +96,11 @@ void TierResidency::FetchEnded(OperationScope& op, Ticket ticket, const absl::St
     // A cancelled fetch loses nothing.
     fetched->state = status.ok() ? State::kRead : State::kFailed;
     if (absl::IsCancelled(status)) GiveUp(*job, fetched - job->blocks.begin());
-    const auto use = disk_.uses.find(fetched->file);
-    --use->second.reads;
     const BlockRef block = fetched->block;
-    EndFileUse(fetched->file);
-    if (store_[block.id].generation == block.generation) ListOnDisk(op, block.id);
+    file_slots_.EndRead(fetched->file);
+    if (store_[block.id].generation == block.generation) candidates_.ListOnDisk(op, block.id);
     if (!status.ok() && !absl::IsCancelled(status)) {
-      ++disk_.stats.failed_fetches;
+      ++failed_fetches_;
       const Fetched lost = *fetched;
       GiveUp(*job, fetched - job->blocks.begin());
       LoseOnDisk(op, lost);
@@ -120,7 +110,7 @@ void TierResidency::FetchEnded(OperationScope& op, Ticket ticket, const absl::St
 }
 
 // The first fetches of the job that have ended become blocks, or their slots become free.
-void TierResidency::Advance(OperationScope& op, std::list<FetchJob>::iterator job) {
+void DiskFetches::Advance(OperationScope& op, std::list<Job>::iterator job) {
   using State = Fetched::State;
   for (size_t i = 0; i < job->blocks.size();) {
     const Fetched& fetched = job->blocks[i];
@@ -136,80 +126,80 @@ void TierResidency::Advance(OperationScope& op, std::list<FetchJob>::iterator jo
       if (!is_up && !IsInMemory(fetched.block)) GiveUp(*job, i);
     }
     if (!is_up) {
-      if (fetched.state == State::kRead) ++disk_.stats.late_fetches;
-      AboveDisk().slots.Release(fetched.memory);
-      --AboveDisk().in_transit;
+      if (fetched.state == State::kRead) ++late_fetches_;
+      slots_.Release({slots_.above_disk(), fetched.memory});
+      counts_.CountInTransit(slots_.above_disk(), -1);
     }
-    --disk_.fetching;
+    --fetching_;
     services_.files->Close(Lane::kFetch, fetched.ticket);
     job->blocks.erase(job->blocks.begin() + static_cast<ptrdiff_t>(i));
   }
-  if (job->blocks.empty()) disk_.jobs.erase(job);
+  if (job->blocks.empty()) jobs_.erase(job);
 }
 
 // Nothing waits for the rest of the job from there on, and it becomes no blocks.
-void TierResidency::GiveUp(FetchJob& job, size_t from) {
+void DiskFetches::GiveUp(Job& job, size_t from) {
   for (size_t i = from; i < job.blocks.size(); ++i) {
     job.blocks[i].given_up = true;
     services_.files->Close(Lane::kFetch, job.blocks[i].ticket);
   }
 }
 
-bool TierResidency::IsInMemory(BlockRef block) const {
+bool DiskFetches::IsInMemory(BlockRef block) const {
   return store_[block.id].generation == block.generation &&
-         store_[block.id].state() == BlockState::kCached && !IsOnlyOnDisk(block.id);
+         store_[block.id].state() == BlockState::kCached && !slots_.IsOnlyOnDisk(block.id);
 }
 
 // Makes the slot in memory the block's nearest copy. False if that is no longer possible.
-bool TierResidency::BringUp(OperationScope& op, const Fetched& fetched) {
+bool DiskFetches::BringUp(OperationScope& op, const Fetched& fetched) {
   const BlockId id = fetched.block.id;
   const Block& block = store_[id];
-  const auto above = static_cast<Tier>(disk_.above), disk = static_cast<Tier>(disk_.tier);
-  if (block.generation != fetched.block.generation || !IsOnlyOnDisk(id) ||
+  const Tier above = slots_.above_disk(), disk = slots_.disk();
+  if (block.generation != fetched.block.generation || !slots_.IsOnlyOnDisk(id) ||
       block.slot != fetched.file || tree_.IsCutOff(id)) {
     return false;
   }
   const NodeRef parent = tree_.parent(id);
-  const bool has_parent = !sliding() && !parent.is_root();
+  const bool has_parent = !options_.sliding() && !parent.is_root();
   if (has_parent && store_[parent.block()].tier() > above) return false;
-  const TenantId owner = accounts_.owner(id);
-  if (accounts_.AtQuota(above, owner)) return false;
+  const TenantId owner = counts_.owner(id);
+  if (counts_.accounts().AtQuota(above, owner)) return false;
   const bool evictable = block.refs == 0;
-  if (evictable) UnlistOnDisk(op, id);
+  if (evictable) candidates_.UnlistOnDisk(op, id);
   // A child in its tier keeps the parent from being evicted.
   const bool parent_was_listed =
-      has_parent && store_[parent.block()].refs == 0 && IsCandidate(parent.block());
+      has_parent && store_[parent.block()].refs == 0 && candidates_.IsCandidate(parent.block());
   BlockFacts parent_facts = {};
-  if (parent_was_listed) parent_facts = Facts(op, parent.block());
-  ChangeTier(op, id, {above, fetched.memory}, OldSlot::kDuplicate);
-  if (parent_was_listed && !IsCandidate(parent.block())) {
-    policy(store_[parent.block()].tier(), parent.block()).Withdrawn(parent_facts);
+  if (parent_was_listed) parent_facts = candidates_.Facts(op, parent.block());
+  moves_.ChangeTier(op, id, {above, fetched.memory}, TierMoves::OldSlot::kDuplicate);
+  if (parent_was_listed && !candidates_.IsCandidate(parent.block())) {
+    candidates_.policy(store_[parent.block()].tier(), parent.block()).Withdrawn(parent_facts);
   }
-  --AboveDisk().in_transit;
+  counts_.CountInTransit(above, -1);
   if (evictable) {
-    CountEvictable(id, disk, -1);
-    CountEvictable(id, above, +1);
-    List(op, id);
+    counts_.MoveEvictable(id, disk, above);
+    candidates_.List(op, id);
   } else {
-    MoveHeld(id, disk, above);
+    counts_.MoveHeld(id, disk, above);
   }
-  ++disk_.stats.fetches;
+  ++fetched_;
   return true;
 }
 
 // The bytes in the file are not the block's.
-void TierResidency::LoseOnDisk(OperationScope& op, const Fetched& fetched) {
+void DiskFetches::LoseOnDisk(OperationScope& op, const Fetched& fetched) {
   const BlockId id = fetched.block.id;
-  if (store_[id].generation != fetched.block.generation || CopyOnDisk(id) != fetched.file) return;
-  if (IsOnDisk(store_[id].tier())) {
+  const bool is_same = store_[id].generation == fetched.block.generation;
+  if (!is_same || slots_.CopyOnDisk(id) != fetched.file) return;
+  if (slots_.IsOnDisk(store_[id].tier())) {
     exit_.Lose(op, id);
   } else {
-    DropOnDisk(op, id);
+    disk_copies_.Drop(op, id);
   }
 }
 
-void TierResidency::ExpireFetches(OperationScope& op) {
-  for (auto job = disk_.jobs.begin(); job != disk_.jobs.end();) {
+void DiskFetches::ExpireFetches(OperationScope& op) {
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
     const auto next = std::next(job);
     if (job->deadline <= op.now) {
       GiveUp(*job, 0);
@@ -219,6 +209,20 @@ void TierResidency::ExpireFetches(OperationScope& op) {
     }
     job = next;
   }
+}
+
+void DiskFetches::AddStats(DiskTierStats* stats) const {
+  stats->fetches = fetched_;
+  stats->fetch_bytes = fetch_bytes_;
+  stats->late_fetches = late_fetches_;
+  stats->failed_fetches = failed_fetches_;
+}
+
+void DiskFetches::CheckInvariants() const {
+  uint32_t fetching = 0;
+  for (const Job& job : jobs_) fetching += static_cast<uint32_t>(job.blocks.size());
+  PAGODA_CHECK(fetching == fetching_, "the fetches that have not ended are counted");
+  counts_.CheckInTransit(slots_.above_disk(), fetching);
 }
 
 }  // namespace pagoda
