@@ -96,7 +96,7 @@ void WindowBlockManager::Hold(OperationScope& op, BlockId id, TenantId tenant) {
 void WindowBlockManager::EndHold(OperationScope& op, BlockId id, TenantId tenant) {
   switch (residency_.EndHold(op, id, tenant)) {
     case TierResidency::AfterHold::kEvictable:
-      if (sliding() && passed_.IsPassed(id)) residency_.Passed(op, id);
+      if (sliding() && passed_.IsPassed(id)) residency_.candidates().Passed(op, id);
       if (store_[id].timed) StartClock(op, id);
       if (store_[id].followed) reuse_intervals_.Released(id, op.now);
       if (reuse_distances_.Samples(tree_.hash(id)) && !IsCutOff(id)) {
@@ -129,11 +129,11 @@ void WindowBlockManager::DeferRelease(BlockId id, TenantId tenant, Session& sess
                               .window = static_cast<uint16_t>(options_.index),
                               .tenant = tenant,
                               .block = id});
-  residency_.AddDeferred(id);
+  residency_.counts().AddDeferred(id);
 }
 
 void WindowBlockManager::EndDeferredRelease(OperationScope& op, BlockId id, TenantId tenant) {
-  residency_.RemoveDeferred(id);
+  residency_.counts().RemoveDeferred(id);
   EndHold(op, id, tenant);
 }
 
@@ -181,7 +181,7 @@ void WindowBlockManager::Pin(OperationScope& op, const PinHold& pin,
                              absl::Span<const BlockId> blocks) {
   for (const BlockId id : blocks) {
     Hold(op, id, pin.holder);
-    residency_.MarkPinned(id);
+    residency_.counts().MarkPinned(id);
     if (!IsPinnedBy(id, pin.tenant)) ++tenant_pinned_[pin.tenant.value()];
     pins_.insert({id, pin.tenant, pin.pin});
   }
@@ -206,7 +206,7 @@ void WindowBlockManager::Unpin(OperationScope& op, const PinHold& pin,
       return pins_it(other) && other->tenant == pin.tenant;
     };
     if (!is_own(before) && !is_own(after)) --tenant_pinned_[pin.tenant.value()];
-    if (!pins_it(before) && !pins_it(after)) residency_.UnmarkPinned(id);
+    if (!pins_it(before) && !pins_it(after)) residency_.counts().UnmarkPinned(id);
     EndHold(op, id, pin.holder);
   }
 }
@@ -221,7 +221,7 @@ void WindowBlockManager::EndPinsOf(OperationScope& op, BlockId id, RemovalReason
 
 void WindowBlockManager::TakeRaw(OperationScope& op, SessionId owner, absl::Span<BlockHandle> out) {
   CountAllocated(op, out.size());
-  const uint32_t free = residency_.free_slots(Tier::kPrimary);
+  const uint32_t free = residency_.slots().free_slots(Tier::kPrimary);
   if (out.size() > free) recorder().ExpectRemoved(out.size() - free);
   Take(op, BlockState::kRaw, out);
   for (const BlockHandle& handle : out) store_[handle.id].refs = LowBits(owner);

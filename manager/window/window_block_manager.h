@@ -141,8 +141,8 @@ class WindowBlockManager final : private CacheExit {
   }
   // Primary blocks that can be taken now: free ones, and cached ones that nothing holds. For a
   // tenant, limited by its quota.
-  uint32_t available() const { return residency_.available(); }
-  uint32_t available(TenantId tenant) const { return residency_.available(tenant); }
+  uint32_t available() const { return residency_.counts().available(); }
+  uint32_t available(TenantId tenant) const { return residency_.counts().available(tenant); }
   // Primary blocks that the tenant may hold in addition, and in total; kNoQuota: any number.
   uint32_t QuotaLeft(TenantId tenant) const { return accounts().Left(Tier::kPrimary, tenant); }
   uint32_t Quota(TenantId tenant) const { return accounts().QuotaOf(Tier::kPrimary, tenant); }
@@ -151,7 +151,7 @@ class WindowBlockManager final : private CacheExit {
     return {.pool = {blocks, available()}, .quota = {blocks, QuotaLeft(tenant)}};
   }
   // Blocks of all tiers that a sequence, a session, a pin or a deferred release holds.
-  uint32_t held_blocks() const { return residency_.held_blocks(); }
+  uint32_t held_blocks() const { return residency_.counts().held_blocks(); }
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
   // REQUIRES: the block is in the tree.
   BlockHash hash(BlockId id) const { return tree_.hash(id); }
@@ -202,7 +202,7 @@ class WindowBlockManager final : private CacheExit {
   // Whether the tenant may pin these blocks in addition. Errors: PIN_BUDGET_EXCEEDED.
   absl::Status CheckPinBudget(TenantId tenant, absl::Span<const BlockId> blocks) const;
   // The blocks that pins hold. With a tenant: those that its pins hold.
-  uint32_t pinned_blocks() const { return residency_.pinned_blocks(); }
+  uint32_t pinned_blocks() const { return residency_.counts().pinned_blocks(); }
   uint32_t pinned_blocks(TenantId tenant) const { return tenant_pinned_[tenant.value()]; }
   uint32_t pin_budget_blocks() const { return options_.pin_budget_blocks; }
   // The tenant's share of the pin budget. The default tenant may use all of it.
@@ -312,7 +312,7 @@ class WindowBlockManager final : private CacheExit {
   void Expire(OperationScope& op);
   // Offloads victims until `free_target` blocks of the tier are free, at most `max_blocks`.
   uint32_t OffloadAhead(OperationScope& op, Tier tier, uint32_t free_target, uint32_t max_blocks) {
-    return residency_.OffloadAhead(op, tier, free_target, max_blocks);
+    return residency_.moves().OffloadAhead(op, tier, free_target, max_blocks);
   }
   // Whether `block` is current (its generation) and has its nearest copy in `slot`.
   bool Owns(BlockRef block, SlotRef slot) const;
@@ -326,20 +326,20 @@ class WindowBlockManager final : private CacheExit {
 
   // --- A tier on disk: see TierResidency ---
 
-  bool has_disk() const { return residency_.has_disk(); }
+  bool has_disk() const { return residency_.slots().has_disk(); }
   void OrderBackups(OperationScope& op, uint32_t max_blocks) {
-    residency_.OrderBackups(op, max_blocks);
+    residency_.backups().OrderBackups(op, max_blocks);
   }
   void CopyEnded(OperationScope& op, Ticket ticket, bool ok) {
-    residency_.CopyEnded(op, ticket, ok);
+    residency_.backups().CopyEnded(op, ticket, ok);
   }
   void FetchEnded(OperationScope& op, Ticket ticket, const absl::Status& status) {
-    residency_.FetchEnded(op, ticket, status);
+    residency_.fetches().FetchEnded(op, ticket, status);
   }
   void BackupEnded(OperationScope& op, Ticket ticket, const absl::Status& status) {
-    residency_.BackupEnded(op, ticket, status);
+    residency_.backups().BackupEnded(op, ticket, status);
   }
-  Ticket OrderErase(FileErase::What what) { return residency_.OrderErase(what); }
+  Ticket OrderErase(FileErase::What what) { return residency_.backups().OrderErase(what); }
   // Takes back what was found on disk: blocks, and further copies of blocks that are already there.
   // Drops the rest. Returns the number of copies taken back. REQUIRES: nothing but Restore() has
   // happened yet. Errors: INVALID_ARGUMENT (a slot that does not exist or occurs twice; a block
@@ -373,16 +373,16 @@ class WindowBlockManager final : private CacheExit {
 
   WindowStats Stats() const;
   void AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const {
-    residency_.AddUses(tenant, uses);
+    residency_.counts().AddUses(tenant, uses);
   }
   // Stops the process unless rule 5 holds by the counters. Cost: O(1).
-  void CheckAccounting() const { residency_.CheckAccounting(); }
+  void CheckAccounting() const { residency_.counts().CheckAccounting(); }
 
   // --- For operators (window_scans.cc): as BlockManager's methods of the same names ---
 
   uint32_t num_ids() const { return store_.num_ids(); }
   void SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> states) const {
-    residency_.SlotStates(tier, from, states);
+    residency_.counts().SlotStates(tier, from, states);
   }
   void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
   std::optional<LocatedBlock> Locate(BlockId id, TierSet tiers) const;
@@ -426,7 +426,7 @@ class WindowBlockManager final : private CacheExit {
   const SequenceBlocks& BlocksOf(const Sequence& sequence) const {
     return sequence.windows[options_.index];
   }
-  const TenantAccounts& accounts() const { return residency_.accounts(); }
+  const TenantAccounts& accounts() const { return residency_.counts().accounts(); }
   EventRecorder& recorder() { return *services_.recorder; }
 
   // --- Prefixes (window_prefixes.cc) ---
@@ -458,7 +458,7 @@ class WindowBlockManager final : private CacheExit {
   // Whether the block was freed, and only waits for the end of a step.
   bool OnlyDeferred(BlockId id) const {
     return store_[id].state() == BlockState::kPrivate && store_[id].deferred &&
-           residency_.deferred(id) == store_[id].refs;
+           residency_.counts().deferred(id) == store_[id].refs;
   }
   void HoldUntilStep(BlockId id, TenantId tenant, Session& session);
   void DeferRelease(BlockId id, TenantId tenant, Session& session);

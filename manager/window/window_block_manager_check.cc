@@ -25,7 +25,7 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
     PAGODA_CHECK(store_.handle(handle.id) == handle, "rule 10: a block table in use is stable");
     const Block& block = store_[handle.id];
     PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: a sequence's blocks do not move");
-    PAGODA_CHECK(residency_.KnowsReader(handle.id, sequence.key),
+    PAGODA_CHECK(residency_.copies().KnowsReader(handle.id, sequence.key),
                  "a copy knows the tables that have its target");
     const BlockId canonical = blocks.canonical[i];
     PAGODA_CHECK(block.state() != BlockState::kAlias ||
@@ -169,7 +169,7 @@ std::vector<TreeEntry> WindowBlockManager::DumpTree() const {
                        .extras = {key.extras.begin(), key.extras.end()},
                        .tier = block.tier(),
                        .priority = block.priority(),
-                       .lower = residency_.LowerTiers(id)});
+                       .lower = residency_.slots().LowerTiers(id)});
   }
   return entries;
 }

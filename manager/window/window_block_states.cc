@@ -133,7 +133,7 @@ void WindowBlockManager::CompleteMetadata(TenantId tenant, BlockId id,
   for (auto pin = FirstPin(id, kDefaultTenant); pin != pins_.end() && pin->block == id; ++pin) {
     ++pins;
   }
-  metadata->holders = block.refs - pins - residency_.deferred(id);
+  metadata->holders = block.refs - pins - residency_.counts().deferred(id);
 }
 
 }  // namespace pagoda

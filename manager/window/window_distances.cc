@@ -21,7 +21,7 @@ void WindowBlockManager::CountLookup(OperationScope& op, uint32_t lookup_tokens,
   TenantCounters& counters = tenant_counters_[op.tenant.value()];
   counters.prefix_lookup_tokens += lookup_tokens;
   counters.prefix_hit_tokens.front() += match.tokens;
-  if (!residency_.has_lower()) return;
+  if (!residency_.slots().has_lower()) return;
   const auto count = [&](BlockId id, uint32_t tokens) {
     if (store_[id].state() != BlockState::kCached) return;
     counters.prefix_hit_tokens.front() -= tokens;
@@ -58,7 +58,7 @@ void WindowBlockManager::CountMatch(OperationScope& op, Sequence& sequence, cons
     }
   }
   // Blocks in transit between tiers are in the tree, but neither held nor evictable.
-  const uint32_t used = residency_.held_blocks() + residency_.evictable_blocks();
+  const uint32_t used = residency_.counts().held_blocks() + residency_.counts().evictable_blocks();
   reuse_distances_.Reserve(uint64_t{used - std::min(used, cached_blocks_)} + fresh);
 }
 

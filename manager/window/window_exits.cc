@@ -68,7 +68,7 @@ void WindowBlockManager::LeaveTree(OperationScope& op, BlockId id, RemovalReason
     residency_.Forget(id);
   }
   if (sliding()) return EraseHoles(parent);
-  residency_.ChildLeft(op, parent, tier);
+  residency_.candidates().ChildLeft(op, parent, tier);
 }
 
 // A child of `node` left. Erases the node if it is now a hole without children, then the holes
@@ -104,16 +104,18 @@ uint64_t WindowBlockManager::CutSubtree(OperationScope& op, BlockId top, Removal
 }
 
 bool WindowBlockManager::Owns(BlockRef block, SlotRef slot) const {
-  return store_[block.id].generation == block.generation && residency_.IsIn(block.id, slot);
+  return store_[block.id].generation == block.generation && residency_.slots().IsIn(block.id, slot);
 }
 
 void WindowBlockManager::Lose(OperationScope& op, BlockId id) {
-  if (!residency_.LoseNearest(op, id)) CutSubtree(op, id, RemovalReason::kLost);
+  if (!residency_.moves().LoseNearest(op, id)) CutSubtree(op, id, RemovalReason::kLost);
 }
 
 void WindowBlockManager::LoseLowerCopy(BlockRef block, SlotRef slot) {
   if (store_[block.id].generation != block.generation) return;
-  if (residency_.IsDuplicate(block.id, slot)) residency_.LoseDuplicate(block.id, slot);
+  if (residency_.slots().IsDuplicate(block.id, slot)) {
+    residency_.moves().LoseDuplicate(block.id, slot);
+  }
 }
 
 // --- Priorities ---
@@ -153,7 +155,7 @@ void WindowBlockManager::Expire(OperationScope& op) {
     SetPriority(op, id, kDefaultPriority);
   }
   services_.deadlines->EndsAt(expiries_.next());
-  if (has_disk()) residency_.ExpireFetches(op);
+  if (has_disk()) residency_.fetches().ExpireFetches(op);
 }
 
 }  // namespace pagoda

@@ -38,7 +38,7 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
   tree_.ShareRoot(from.root);
   for (uint32_t i = to.first; i < shared; ++i) {
     PAGODA_CHECK(store_[to.table[i].id].refs > 0, "a running sequence holds its blocks");
-    residency_.AddReader(to.table[i].id, child.key);
+    residency_.copies().AddReader(to.table[i].id, child.key);
     residency_.HoldAgain(to.table[i].id, child.tenant);
     if (to.canonical[i] != kNoBlock) residency_.HoldAgain(to.canonical[i], child.tenant);
   }
@@ -88,14 +88,14 @@ uint32_t WindowBlockManager::Truncate(OperationScope& op, Sequence& sequence, ui
     blocks.table[index] = store_.handle(copy);
     blocks.canonical[index] = kNoBlock;
     blocks.borrows_tail = false;
-    residency_.AddReader(copy, sequence.key);
+    residency_.copies().AddReader(copy, sequence.key);
   } else if (cuts) {
     const BlockId own = blocks.table[index].id;
     if (blocks.canonical[index] != kNoBlock) {
       Release(op, blocks.canonical[index], sequence.tenant);
       blocks.canonical[index] = kNoBlock;
     }
-    if (tokens < sequence.computed_tokens) residency_.WaitToWrite(op, own);
+    if (tokens < sequence.computed_tokens) residency_.copies().WaitToWrite(op, own);
     if (store_[own].state() == BlockState::kCached && !blocks.borrows_tail) {
       // Only this sequence has the block, and continues in it.
       LeaveTree(op, own, RemovalReason::kTruncated, Remains::kSlot);

@@ -15,7 +15,7 @@ constexpr size_t kBlocksReserved = 1024;
 WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& name_space,
                                                          const PromptKey& key, Reach reach) const {
   Match match;
-  match.in_memory = reach == Reach::kMemory && residency_.has_disk();
+  match.in_memory = reach == Reach::kMemory && residency_.slots().has_disk();
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);
   if (!root.has_value()) return match;
   match.root = *root;
@@ -27,7 +27,7 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
   for (; key.size() - begin >= block_tokens; begin += block_tokens) {
     const BlockId child = tree_.FindChild(node, key.Block(begin, block_tokens, &scratch));
     if (child == kNoBlock) break;
-    if (match.in_memory && residency_.IsOnlyOnDisk(child)) {
+    if (match.in_memory && residency_.slots().IsOnlyOnDisk(child)) {
       match.has_more_on_disk = true;
       if (!sliding()) break;
     }
@@ -50,7 +50,7 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
   const PrefixTree::Closest closest =
       tree_.FindClosest(node, key.Block(begin, block_tokens, &scratch));
   if (closest.id == kNoBlock) return match;
-  if (match.in_memory && residency_.IsOnlyOnDisk(closest.id)) {
+  if (match.in_memory && residency_.slots().IsOnlyOnDisk(closest.id)) {
     match.has_more_on_disk = true;
     return match;
   }
@@ -102,7 +102,7 @@ bool WindowBlockManager::IsThere(const Match& match, uint32_t index) const {
   if (index >= match.blocks.size()) return true;
   const BlockId id = match.blocks[index];
   return store_[id].state() == BlockState::kCached &&
-         !(match.in_memory && residency_.IsOnlyOnDisk(id));
+         !(match.in_memory && residency_.slots().IsOnlyOnDisk(id));
 }
 
 // The cached sibling of the match's block `index` that shares most with the first `token_count`
@@ -220,8 +220,8 @@ WindowBlockManager::Demand WindowBlockManager::DemandFor(TenantId tenant, const 
   if (match.source == kNoBlock) return demand;
   const Block& source = store_[match.source];
   const bool evictable = source.tier() == Tier::kPrimary && source.refs == 0;
-  const bool can_take =
-      evictable && !tree_.has_children(match.source) && !residency_.IsTouched(match.source);
+  const bool can_take = evictable && !tree_.has_children(match.source) &&
+                        !residency_.copies().IsTouched(match.source);
   const bool is_tail = source.token_count < tokens_per_block().value();
   if (evictable) ++matched_evictable;
   // The tenant holds the source during the copy. Its own source in a lower tier is charged there.
@@ -252,7 +252,7 @@ WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId
 // --- Operations on a prefix ---
 
 uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
-  if (!residency_.has_lower()) return 0;
+  if (!residency_.slots().has_lower()) return 0;
   uint32_t moved = 0;
   std::vector<BlockId> path = match.blocks;
   if (match.source != kNoBlock) path.push_back(match.source);
@@ -260,25 +260,25 @@ uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
     const BlockId id = path[i];
     const Block& block = store_[id];
     if (block.state() != BlockState::kCached || block.tier() != Tier::kPrimary) continue;
-    if (block.refs != 0 || !residency_.IsCandidate(id)) {
+    if (block.refs != 0 || !residency_.candidates().IsCandidate(id)) {
       if (sliding()) continue;
       break;  // The block above is held, or has children in its tier too.
     }
-    const TierResidency::Offloaded offloaded = residency_.Offload(op, id);
-    if (offloaded == TierResidency::Offloaded::kNoSpace) break;
-    if (offloaded == TierResidency::Offloaded::kMoved) ++moved;
+    const TierMoves::Offloaded offloaded = residency_.moves().Offload(op, id);
+    if (offloaded == TierMoves::Offloaded::kNoSpace) break;
+    if (offloaded == TierMoves::Offloaded::kMoved) ++moved;
   }
   return moved;
 }
 
 uint32_t WindowBlockManager::Prefetch(OperationScope& op, const Match& match) {
-  if (!residency_.has_lower()) return 0;
+  if (!residency_.slots().has_lower()) return 0;
   const std::vector<BlockId> path = HoldInMemory(op, match);
   uint32_t moved = 0;
   for (const BlockId id : path) {
     if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
     if (available(op.tenant) == 0) break;
-    residency_.Onboard(op, id);
+    residency_.moves().Onboard(op, id);
     ++moved;
   }
   for (size_t i = path.size(); i-- > 0;) EndHold(op, path[i], op.tenant);
@@ -288,7 +288,7 @@ uint32_t WindowBlockManager::Prefetch(OperationScope& op, const Match& match) {
 std::vector<BlockId> WindowBlockManager::HoldInMemory(OperationScope& op, const Match& match) {
   std::vector<BlockId> path;
   for (const BlockId id : PinnableBlocks(match)) {
-    if (residency_.IsOnlyOnDisk(id)) continue;
+    if (residency_.slots().IsOnlyOnDisk(id)) continue;
     Hold(op, id, op.tenant);
     path.push_back(id);
   }
@@ -297,10 +297,10 @@ std::vector<BlockId> WindowBlockManager::HoldInMemory(OperationScope& op, const 
 
 Ticket WindowBlockManager::Fetch(OperationScope& op, const Match& match, absl::Time deadline,
                                  uint32_t* fetched) {
-  if (!residency_.has_disk()) return {};
+  if (!residency_.slots().has_disk()) return {};
   // Holds the blocks above in memory, so they stay there.
   const std::vector<BlockId> path = HoldInMemory(op, match);
-  const Ticket last = residency_.Fetch(op, PinnableBlocks(match), deadline, fetched);
+  const Ticket last = residency_.fetches().Fetch(op, PinnableBlocks(match), deadline, fetched);
   for (size_t i = path.size(); i-- > 0;) EndHold(op, path[i], op.tenant);
   return last;
 }
@@ -357,7 +357,7 @@ void WindowBlockManager::Inspect(const Match& match, std::vector<InspectedBlock>
                     .token_count = token_count,
                     .block = store_.handle(id),
                     .tier = block.tier(),
-                    .lower = residency_.LowerTiers(id),
+                    .lower = residency_.slots().LowerTiers(id),
                     .hash = tree_.hash(id),
                     .priority = block.priority(),
                     .holders = block.refs,

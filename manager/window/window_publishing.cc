@@ -43,7 +43,8 @@ bool WindowBlockManager::IsPublishable(BlockId id) const {
 }
 
 bool WindowBlockManager::HasBytesInMemory(BlockId id) const {
-  return store_[id].state() == BlockState::kCached && !residency_.IsOnDisk(store_[id].tier());
+  return store_[id].state() == BlockState::kCached &&
+         !residency_.slots().IsOnDisk(store_[id].tier());
 }
 
 PublishableBlocks WindowBlockManager::publishable() const {

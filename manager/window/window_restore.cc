@@ -13,7 +13,7 @@ absl::Status WindowBlockManager::CheckRecovered(absl::Span<const RecoveredBlock>
   std::array<std::vector<bool>, kMaxTiers> taken;
   std::array<uint32_t, kMaxTiers> counts = {};
   for (size_t t = 0; t < kMaxTiers; ++t)
-    taken[t].resize(residency_.num_slots(static_cast<Tier>(t)));
+    taken[t].resize(residency_.slots().num_slots(static_cast<Tier>(t)));
   uint32_t holes = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const RecoveredBlock& block = blocks[i];
@@ -65,7 +65,7 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
       claimed[static_cast<size_t>(block.slot.tier)].push_back(block.slot.slot);
     }
   }
-  residency_.Claim(claimed);
+  residency_.slots().Claim(claimed);
 
   std::vector<BlockId> ids;
   std::vector<NodeRef> roots;
@@ -104,7 +104,8 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
 
 absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
                                                          absl::Span<const RecoveredBlock> blocks) {
-  const uint32_t num_slots = residency_.num_slots(static_cast<Tier>(residency_.disk_tier()));
+  const uint32_t num_slots =
+      residency_.slots().num_slots(static_cast<Tier>(residency_.slots().disk_tier()));
   std::vector<bool> taken(num_slots);
   std::vector<SlotIndex> claimed;
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -123,7 +124,7 @@ absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
     taken[slot.value()] = true;
     claimed.push_back(slot);
   }
-  residency_.ClaimOnDisk(claimed);
+  residency_.slots().ClaimOnDisk(claimed);
 
   uint64_t copies = 0;
   std::vector<BlockId> ids(blocks.size(), kNoBlock);
@@ -137,7 +138,7 @@ absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
     const bool has_place =
         is_first || (above != kNoBlock && store_[above].token_count == tokens_per_block().value());
     if (!has_place) {
-      residency_.DropRecovered(block.slot.slot);
+      residency_.file_slots().DropRecovered(block.slot.slot);
       continue;
     }
     const NodeRef root = is_first ? tree_.AcquireRoot(block.name_space) : tree_.RootOf(above);
@@ -145,7 +146,7 @@ absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
     ids[i] = RestoreOnDisk(op, block, root, parent, depths[i], &entered);
     if (is_first) tree_.ReleaseRoot(root);
     if (ids[i] == kNoBlock) {
-      residency_.DropRecovered(block.slot.slot);
+      residency_.file_slots().DropRecovered(block.slot.slot);
     } else {
       ++copies;
     }
@@ -166,10 +167,10 @@ BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlo
   const BlockKey key = block.key();
   const BlockId there = tree_.FindChild(parent, key);
   if (there != kNoBlock) {
-    if (store_[there].state() != BlockState::kCached || residency_.HasCopyOnDisk(there)) {
+    if (store_[there].state() != BlockState::kCached || residency_.slots().HasCopyOnDisk(there)) {
       return kNoBlock;
     }
-    residency_.AttachRecovered(op, there, block.slot.slot);
+    residency_.disk_copies().AttachRecovered(op, there, block.slot.slot);
     return there;
   }
   // A tail is no use beside a block that begins with it.
@@ -178,7 +179,7 @@ BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlo
   if (is_beginning || store_.free_ids() == 0) return kNoBlock;
   // A copy that had a nearer one was charged to no tenant, and the nearer one is gone now.
   const TenantId owner = options_.tenants->OwnerOf(tree_.key(root));
-  if (accounts().AtQuota(static_cast<Tier>(residency_.disk_tier()), owner)) return kNoBlock;
+  if (accounts().AtQuota(static_cast<Tier>(residency_.slots().disk_tier()), owner)) return kNoBlock;
   const BlockId id = store_.TakeId(BlockState::kCached);
   store_.SetContent(id, key);
   store_[id].refs = 0;
@@ -195,7 +196,7 @@ BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlo
 }
 
 void WindowBlockManager::HoldFree(OperationScope& op, std::deque<DeferredRelease>& deferred) {
-  const uint32_t free = residency_.free_slots(Tier::kPrimary);
+  const uint32_t free = residency_.slots().free_slots(Tier::kPrimary);
   CountAllocated(op, free);
   for (uint32_t i = 0; i < free; ++i) {
     const BlockId id = residency_.Take(op, BlockState::kPrivate);
@@ -203,7 +204,7 @@ void WindowBlockManager::HoldFree(OperationScope& op, std::deque<DeferredRelease
                         .window = static_cast<uint16_t>(options_.index),
                         .tenant = op.tenant,
                         .block = id});
-    residency_.AddDeferred(id);
+    residency_.counts().AddDeferred(id);
   }
 }
 

@@ -20,7 +20,7 @@ bool LeavesNothingBehind(const Block& block) {
 void WindowBlockManager::Take(OperationScope& op, BlockState state, absl::Span<BlockHandle> out) {
   const bool can_reuse = residency_.CanReuse() && !has_cut_off();
   while (!out.empty()) {
-    if (can_reuse && residency_.free_slots(Tier::kPrimary) == 0) {
+    if (can_reuse && residency_.slots().free_slots(Tier::kPrimary) == 0) {
       out.remove_prefix(ReuseVictims(op, state, out));
       if (out.empty()) return;
     }
@@ -80,7 +80,7 @@ uint32_t WindowBlockManager::PublishChain(OperationScope& op, const Sequence& se
       const absl::Span<const TokenId> tokens = store_.tokens(id);
       tree_.Extend(id, tip, {tokens, {}}, FactsOf(sequence, first, size));
       residency_.EnterTree(op, id, owner);
-      residency_.NoteContent(id);
+      residency_.journal().NoteContent(id);
       if (reuse_intervals_.Samples(id)) {
         block.followed = 1;
         reuse_intervals_.Stored(id, op.now);
@@ -101,7 +101,7 @@ void WindowBlockManager::ReleaseAll(OperationScope& op, const Sequence& sequence
   if (sliding()) {
     for (uint32_t i = blocks.first; i < blocks.table.size(); ++i) passed_.Stop(blocks.InTree(i));
   }
-  const bool reads_copies = !residency_.copies_idle();
+  const bool reads_copies = !residency_.copies().idle();
   for (auto i = static_cast<uint32_t>(blocks.table.size()); i-- > blocks.first;) {
     if (reads_copies) {
       ReleaseEntry(op, sequence, i);

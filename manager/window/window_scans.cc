@@ -24,7 +24,7 @@ std::optional<LocatedBlock> WindowBlockManager::Locate(BlockId id, TierSet tiers
   if (id.value() >= store_.num_ids() || store_[id].state() != BlockState::kCached || IsCutOff(id)) {
     return std::nullopt;
   }
-  const SlotRef slot = residency_.CompleteCopy(id, tiers);
+  const SlotRef slot = residency_.copies().CompleteCopy(id, tiers);
   if (slot.slot == kNoSlot) return std::nullopt;
   return LocatedBlock{.generation = store_[id].generation, .hash = tree_.hash(id), .slot = slot};
 }

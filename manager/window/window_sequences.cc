@@ -45,7 +45,7 @@ void WindowBlockManager::ReleaseEntry(OperationScope& op, const Sequence& sequen
                                       uint32_t index) {
   const SequenceBlocks& blocks = BlocksOf(sequence);
   const BlockId own = blocks.table[index].id;
-  residency_.RemoveReader(own, sequence.key);
+  residency_.copies().RemoveReader(own, sequence.key);
   const BlockId canonical = blocks.canonical[index];
   Release(op, own, sequence.tenant);
   if (canonical != kNoBlock) Release(op, canonical, sequence.tenant);
@@ -82,9 +82,9 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   for (uint32_t i = match.first; i < whole; ++i) {
     const BlockId id = match.blocks[i];
     if (store_[id].tier() != Tier::kPrimary) {
-      residency_.Onboard(op, id);
+      residency_.moves().Onboard(op, id);
     } else {
-      residency_.WaitToRead(op, id);
+      residency_.copies().WaitToRead(op, id);
     }
     if (is_use && store_[id].in_tree()) residency_.Touch(op, id);
     if (has_wishes) {
@@ -93,7 +93,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
       if (wish.has_value() && store_[id].in_tree()) ApplyRetention(op, id, *wish, sequence.tenant);
     }
     blocks.table.push_back(store_.handle(id));
-    residency_.AddReader(id, sequence.key);
+    residency_.copies().AddReader(id, sequence.key);
   }
   if (whole > 0) blocks.tip = NodeRef::Block(match.blocks[whole - 1]);
 
@@ -102,7 +102,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   } else if (tail == Tail::kCopy) {
     if (is_use && store_[match.source].in_tree()) residency_.Touch(op, match.source);
     blocks.table.push_back(store_.handle(CopyTail(op, match.source, match.source_tokens)));
-    residency_.AddReader(blocks.table.back().id, sequence.key);
+    residency_.copies().AddReader(blocks.table.back().id, sequence.key);
   }
   blocks.canonical.reserve(table_size);
   blocks.canonical.resize(blocks.table.size(), kNoBlock);
@@ -128,7 +128,7 @@ BlockId WindowBlockManager::CopyTail(OperationScope& op, BlockId source, uint32_
   std::copy(store_.tokens(source).begin(), store_.tokens(source).end(),
             store_.tokens(target).begin());
   if (num_tokens == 0) return target;  // A failed copy took the bytes that were to be copied.
-  residency_.CopyTokens(op, source, target, num_tokens);
+  residency_.copies().CopyTokens(op, source, target, num_tokens);
   ++counters_.partial_copies;
   return target;
 }
@@ -156,16 +156,16 @@ void WindowBlockManager::Grow(OperationScope& op, Sequence& sequence, uint32_t t
       const BlockId copy = CopyTail(op, shared, static_cast<uint32_t>(computed));
       ReleaseEntry(op, sequence, static_cast<uint32_t>(blocks.table.size()) - 1);
       blocks.table.back() = store_.handle(copy);
-      residency_.AddReader(copy, sequence.key);
+      residency_.copies().AddReader(copy, sequence.key);
     } else {
       // A running copy of the tail can still read tokens behind this sequence's own, where the
       // sequence will write.
-      residency_.WaitToWrite(op, blocks.table.back().id);
+      residency_.copies().WaitToWrite(op, blocks.table.back().id);
     }
     blocks.borrows_tail = false;
   }
   const auto count = table_size - static_cast<uint32_t>(blocks.table.size());
-  const uint32_t free = residency_.free_slots(Tier::kPrimary);
+  const uint32_t free = residency_.slots().free_slots(Tier::kPrimary);
   if (count > free) recorder().ExpectRemoved(count - free);
   CountAllocated(op, count);
   blocks.table.resize(table_size);
@@ -283,7 +283,7 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
   bool filled = false;
   if (store_[existing].state() == BlockState::kHole || store_[existing].tier() != Tier::kPrimary) {
     // A block that a fork shares or a running copy fills cannot be given away.
-    if (!IsPrivateTo(own) || residency_.IsArriving(own)) {
+    if (!IsPrivateTo(own) || residency_.copies().IsArriving(own)) {
       blocks.tree_epoch = SequenceBlocks::kNoTree;
       return false;
     }
@@ -386,7 +386,7 @@ void WindowBlockManager::RecordStored(OperationScope& op, BlockId id, NodeRef ro
                                       const BlockKey& key) {
   ++cached_blocks_;
   if (options_.publish_min_uses == 0) Used(id);
-  residency_.NoteContent(id);
+  residency_.journal().NoteContent(id);
   if (reuse_intervals_.Samples(id)) {
     store_[id].followed = 1;
     reuse_intervals_.Stored(id, op.now);

@@ -70,7 +70,7 @@ BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t m
                            .token_count = block.token_count,
                            .tier = block.tier(),
                            .priority = block.priority(),
-                           .lower = residency_.LowerTiers(id)});
+                           .lower = residency_.slots().LowerTiers(id)});
     run->tokens.insert(run->tokens.end(), key.tokens.begin(), key.tokens.end());
     tokens += key.tokens.size();
   }
