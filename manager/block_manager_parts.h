@@ -20,9 +20,9 @@
 #include "manager/sequences/raw_blocks.h"
 #include "manager/sequences/running_sequences.h"
 #include "manager/sequences/session_endings.h"
-#include "manager/tiers/copy_tracker.h"
-#include "manager/tiers/event_recorder.h"
-#include "manager/tiers/operation_scope.h"
+#include "manager/services/copy_tracker.h"
+#include "manager/services/event_recorder.h"
+#include "manager/services/operation_scope.h"
 #include "manager/window/window_set.h"
 
 namespace pagoda {

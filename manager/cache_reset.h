@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "manager/sequences/prefix_pins.h"
-#include "manager/tiers/operation_scope.h"
+#include "manager/services/operation_scope.h"
 #include "manager/window/window_set.h"
 #include "manager/words/ids.h"
 

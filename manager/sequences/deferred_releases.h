@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "manager/accounts/session_table.h"
 #include "manager/api/operation.h"
-#include "manager/tiers/operation_scope.h"
+#include "manager/services/operation_scope.h"
 #include "manager/window/window_set.h"
 #include "manager/words/ids.h"
 

@@ -21,7 +21,7 @@
 #include "manager/sequences/raw_blocks.h"
 #include "manager/sequences/running_sequences.h"
 #include "manager/sequences/session_ending.h"
-#include "manager/tiers/operation_scope.h"
+#include "manager/services/operation_scope.h"
 #include "manager/window/window_block_manager.h"
 #include "manager/window/window_set.h"
 #include "manager/words/ids.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "events/event.h"
-#include "manager/tiers/copy_tracker.h"
-#include "manager/tiers/operation_scope.h"
+#include "manager/services/copy_tracker.h"
+#include "manager/services/operation_scope.h"
 #include "manager/tiers/residency_context.h"
 #include "manager/tiers/tier_slots.h"
 #include "manager/tree/block_store.h"

@@ -4,9 +4,9 @@
 #define PAGODA_MANAGER_TIERS_DISK_COPIES_H_
 
 #include "events/event.h"
-#include "manager/tiers/event_recorder.h"
+#include "manager/services/event_recorder.h"
+#include "manager/services/operation_scope.h"
 #include "manager/tiers/file_slots.h"
-#include "manager/tiers/operation_scope.h"
 #include "manager/tiers/residency_context.h"
 #include "manager/tiers/tier_candidates.h"
 #include "manager/tiers/tier_counts.h"

@@ -8,7 +8,7 @@
 
 #include "events/event.h"
 #include "manager/accounts/tenants.h"
-#include "manager/tiers/operation_scope.h"
+#include "manager/services/operation_scope.h"
 #include "manager/tree/block_store.h"
 #include "manager/tree/prefix_tree.h"
 #include "pools/sizing.h"

@@ -24,7 +24,7 @@
 #include "manager/advice/reuse_intervals.h"
 #include "manager/api/operation.h"
 #include "manager/api/stats.h"
-#include "manager/tiers/operation_scope.h"
+#include "manager/services/operation_scope.h"
 #include "manager/tiers/tier_residency.h"
 #include "manager/tree/block_store.h"
 #include "manager/tree/prefix_tree.h"

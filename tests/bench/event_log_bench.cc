@@ -4,7 +4,7 @@
 
 #include "absl/time/time.h"
 #include "events/event_log.h"
-#include "manager/tiers/event_recorder.h"
+#include "manager/services/event_recorder.h"
 #include "tests/bench/figure.h"
 
 namespace pagoda::bench {

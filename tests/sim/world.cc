@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "manager/tiers/operation_scope.h"
+#include "manager/services/operation_scope.h"
 #include "manager/tree/sequence.h"
 #include "tests/sim/disk_steps.h"
 #include "tests/sim/follow.h"

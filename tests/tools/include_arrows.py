@@ -37,7 +37,7 @@ ALLOWED = {
 # checkpoint/, model/ and schedule/ include each other, and so do kernels/ and kernels/cpu/, pools/
 # and pools/cuda/.
 ROOMS = {
-    "manager": "words policy advice accounts tree api restart tiers window sequences disk".split() + ["", "exchange"],
+    "manager": "words policy advice accounts tree api restart services tiers window sequences disk".split() + ["", "exchange"],
     "engine/model": "backend weights kv layers cpu cuda".split() + [""],
     "engine/model/cpu": "loops dots products".split() + [""],
     "engine/model/cuda": "kernels device products step self_test".split() + [""],

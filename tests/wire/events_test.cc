@@ -5,7 +5,7 @@
 #include <set>
 
 #include "tests/events/tree_model.h"
-#include "tests/manager/tiers/record_change.h"
+#include "tests/manager/services/record_change.h"
 #include "tests/wire/event_messages.h"
 #include "wire/vocabulary.h"
 

@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "manager/block_manager.h"
-#include "manager/tiers/operation_scope.h"
+#include "manager/services/operation_scope.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/testing.h"
 

@@ -1,6 +1,6 @@
 // The context of one operation, and the services that all operations share.
-#ifndef PAGODA_MANAGER_TIERS_OPERATION_SCOPE_H_
-#define PAGODA_MANAGER_TIERS_OPERATION_SCOPE_H_
+#ifndef PAGODA_MANAGER_SERVICES_OPERATION_SCOPE_H_
+#define PAGODA_MANAGER_SERVICES_OPERATION_SCOPE_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -9,10 +9,10 @@
 #include "absl/time/time.h"
 #include "events/event.h"
 #include "manager/accounts/session_table.h"
-#include "manager/tiers/copy_tracker.h"
-#include "manager/tiers/event_recorder.h"
-#include "manager/tiers/file_lanes.h"
-#include "manager/tiers/write_budget.h"
+#include "manager/services/copy_tracker.h"
+#include "manager/services/event_recorder.h"
+#include "manager/services/file_lanes.h"
+#include "manager/services/write_budget.h"
 #include "manager/words/ids.h"
 #include "manager/words/slot_journal.h"
 #include "pools/copy_order.h"
@@ -68,4 +68,4 @@ struct CoreServices {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_TIERS_OPERATION_SCOPE_H_
+#endif  // PAGODA_MANAGER_SERVICES_OPERATION_SCOPE_H_

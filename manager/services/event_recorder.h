@@ -1,6 +1,6 @@
 // Turns the core's changes into events, one operation at a time.
-#ifndef PAGODA_MANAGER_TIERS_EVENT_RECORDER_H_
-#define PAGODA_MANAGER_TIERS_EVENT_RECORDER_H_
+#ifndef PAGODA_MANAGER_SERVICES_EVENT_RECORDER_H_
+#define PAGODA_MANAGER_SERVICES_EVENT_RECORDER_H_
 
 #include <array>
 #include <cstddef>
@@ -200,4 +200,4 @@ class EventRecorder {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_TIERS_EVENT_RECORDER_H_
+#endif  // PAGODA_MANAGER_SERVICES_EVENT_RECORDER_H_

@@ -1,8 +1,8 @@
-#include "manager/tiers/write_budget.h"
+#include "manager/services/write_budget.h"
 
 #include "gtest/gtest.h"
+#include "manager/services/file_lanes.h"
 #include "manager/tiers/backup_queue.h"
-#include "manager/tiers/file_lanes.h"
 
 namespace pagoda {
 namespace {

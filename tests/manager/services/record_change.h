@@ -1,9 +1,9 @@
-#ifndef PAGODA_TESTS_MANAGER_TIERS_RECORD_CHANGE_H_
-#define PAGODA_TESTS_MANAGER_TIERS_RECORD_CHANGE_H_
+#ifndef PAGODA_TESTS_MANAGER_SERVICES_RECORD_CHANGE_H_
+#define PAGODA_TESTS_MANAGER_SERVICES_RECORD_CHANGE_H_
 
 #include <variant>
 
-#include "manager/tiers/event_recorder.h"
+#include "manager/services/event_recorder.h"
 
 namespace pagoda {
 
@@ -32,4 +32,4 @@ inline void RecordChange(const decltype(Event::what)& change, WindowSize window,
 
 }  // namespace pagoda
 
-#endif  // PAGODA_TESTS_MANAGER_TIERS_RECORD_CHANGE_H_
+#endif  // PAGODA_TESTS_MANAGER_SERVICES_RECORD_CHANGE_H_

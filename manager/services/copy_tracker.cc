@@ -1,4 +1,4 @@
-#include "manager/tiers/copy_tracker.h"
+#include "manager/services/copy_tracker.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "manager/tiers/event_recorder.h"
+#include "manager/services/event_recorder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include "tests/events/shadow_allocations.h"
 #include "tests/events/shadow_tree.h"
 #include "tests/events/tree_model.h"
-#include "tests/manager/tiers/record_change.h"
+#include "tests/manager/services/record_change.h"
 
 namespace pagoda {
 namespace {

@@ -1,6 +1,6 @@
 // The tickets of the core's orders for a disk, and the orders that the carrier has not taken yet.
-#ifndef PAGODA_MANAGER_TIERS_FILE_LANES_H_
-#define PAGODA_MANAGER_TIERS_FILE_LANES_H_
+#ifndef PAGODA_MANAGER_SERVICES_FILE_LANES_H_
+#define PAGODA_MANAGER_SERVICES_FILE_LANES_H_
 
 #include <array>
 #include <cstddef>
@@ -74,4 +74,4 @@ class FileLanes {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_TIERS_FILE_LANES_H_
+#endif  // PAGODA_MANAGER_SERVICES_FILE_LANES_H_

@@ -1,7 +1,7 @@
 // The copies that are ordered and not done: the order in which they touch slots, and the losses
 // when one fails.
-#ifndef PAGODA_MANAGER_TIERS_COPY_TRACKER_H_
-#define PAGODA_MANAGER_TIERS_COPY_TRACKER_H_
+#ifndef PAGODA_MANAGER_SERVICES_COPY_TRACKER_H_
+#define PAGODA_MANAGER_SERVICES_COPY_TRACKER_H_
 
 #include <cstdint>
 #include <optional>
@@ -112,4 +112,4 @@ class CopyTracker {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_TIERS_COPY_TRACKER_H_
+#endif  // PAGODA_MANAGER_SERVICES_COPY_TRACKER_H_

@@ -1,4 +1,4 @@
-#include "manager/tiers/event_recorder.h"
+#include "manager/services/event_recorder.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 // How much may be written to a disk: a token bucket of bytes.
-#ifndef PAGODA_MANAGER_TIERS_WRITE_BUDGET_H_
-#define PAGODA_MANAGER_TIERS_WRITE_BUDGET_H_
+#ifndef PAGODA_MANAGER_SERVICES_WRITE_BUDGET_H_
+#define PAGODA_MANAGER_SERVICES_WRITE_BUDGET_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -67,4 +67,4 @@ class WriteBudget {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_TIERS_WRITE_BUDGET_H_
+#endif  // PAGODA_MANAGER_SERVICES_WRITE_BUDGET_H_
