@@ -20,8 +20,8 @@ namespace pagoda {
 // A part of TierResidency. Thread-compatible. All methods REQUIRE a tier on disk.
 //
 // Invariants
-// 1. The parent of a block with a copy on disk has one too, unless it is a root or a hole, and
-// counts that child (TierCandidates::CountChildOnDisk).
+// 1. The parent of a block with a copy on disk counts that child, from the order of the backup
+// until the copy is lost (TierCandidates::CountChildOnDisk).
 // 2. A copy on disk is its block's farthest copy. If the block has a nearer one, it is a duplicate.
 class DiskCopies {
  public:

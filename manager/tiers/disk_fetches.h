@@ -36,7 +36,7 @@ namespace pagoda {
 // 1. A fetch has a slot in the tier above the disk, which is in transit until the fetch ends. All
 // fetches together have at most a part of that tier.
 // 2. The blocks of one job become usable in their order: no block before its parent.
-// 3. A fetch that was given up, or whose block changed meanwhile, changes no block when it ends.
+// 3. A fetch that was given up, or whose block changed meanwhile, brings no block into memory.
 class DiskFetches {
  public:
   // The parts outlive the fetches.

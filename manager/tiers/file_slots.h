@@ -20,8 +20,8 @@ namespace pagoda {
 // erases that have not ended. All methods but OrderErase() and EraseEnded() REQUIRE a tier on disk.
 //
 // Invariants
-// 1. A slot that its block has left becomes free when no read and no erase of it is under way. If
-// it was dropped, the carrier is told then.
+// 1. A slot that its block has left becomes free when no read, write or erase of it is under way.
+// If it was dropped, the carrier is told then.
 // 2. A slot whose write failed is retired: it never becomes free.
 // 3. A slot that its block has left, or that a backup writes, is in transit until it is free or a
 // block's.
