@@ -328,7 +328,7 @@ void Daemon::MakeAdminServices() {
     http_fence_ = std::make_unique<HttpFence>(
         HttpFence::Options{.address = *http_address_, .knows_callers = config_.knows_callers()},
         authenticator_.get());
-    status_api_ = std::make_unique<StatusApi>(parts, http_fence_.get());
+    status_api_ = std::make_unique<StatusApi>(parts, admin_service_.get(), http_fence_.get());
   }
   metrics_ = std::make_unique<Metrics>(
       parts, rpc_metrics_.get(),

@@ -1,11 +1,15 @@
 #include "server/admin/admin_service.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/counted.h"
 #include "base/error.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
+#include "server/admin/copy_status.h"
 #include "server/admin/exchange_status.h"
+#include "server/cache/disk_tier.h"
 #include "server/engine/engine_child.h"
 #include "server/log/log.h"
 #include "wire/cache_info.h"
@@ -77,27 +81,27 @@ void WindowToStatus(uint32_t index, const WindowStats& stats, uint64_t block_byt
   out->set_pin_budget_blocks(stats.pin_budget_blocks);
 }
 
-void TransfersToStatus(const TransferStats& stats, const CacheInfo& cache,
-                       v1::TransferStatus* out) {
-  for (size_t from = 0; from < kMaxTiers; ++from) {
-    for (size_t to = 0; to < kMaxTiers; ++to) {
-      const auto source = static_cast<Tier>(from);
-      const auto target = static_cast<Tier>(to);
-      const TransferStats::Direction& direction = stats.direction(source, target);
-      if (direction.copies == 0) continue;
-      v1::TransferDirection* proto = out->add_directions();
-      proto->set_source(TierToProto(source));
-      proto->set_target(TierToProto(target));
-      proto->set_source_name(cache.TierName(source));
-      proto->set_target_name(cache.TierName(target));
-      proto->set_copies_total(direction.copies);
-      proto->set_bytes_total(direction.bytes);
-      *proto->mutable_busy_time() = DurationToProto(direction.busy);
-    }
+// The attention layers of a window.
+uint32_t LayersOf(const WindowLayout& window) {
+  size_t layers = 0;
+  for (const PoolLayout& pool : window.pools) {
+    if (pool.content != PoolContent::kScales) layers += pool.layers.size();
   }
-  out->set_failed_total(stats.failed);
-  out->set_running(stats.running);
-  out->set_queued(stats.queued);
+  return static_cast<uint32_t>(layers);
+}
+
+v1::DaemonState StateOf(ServingState::Phase phase) {
+  switch (phase) {
+    case ServingState::Phase::kStarting:
+    case ServingState::Phase::kEngineLoads:
+      return v1::DAEMON_STATE_STARTING;
+    case ServingState::Phase::kServing:
+      return v1::DAEMON_STATE_SERVING;
+    case ServingState::Phase::kEngineDrains:
+    case ServingState::Phase::kDraining:
+      return v1::DAEMON_STATE_DRAINING;
+  }
+  return v1::DAEMON_STATE_UNSPECIFIED;
 }
 
 void CacheToStatus(const CacheParts& cache, v1::GetStatusResponse* out) {
@@ -109,6 +113,7 @@ void CacheToStatus(const CacheParts& cache, v1::GetStatusResponse* out) {
     // The statistics and the layout have the same windows in the same order.
     WindowToStatus(i, stats.windows[i], cache.layout->windows()[i].block_bytes(), *cache.pools,
                    manager.info(), out->add_windows());
+    out->mutable_windows(static_cast<int>(i))->set_layers(LayersOf(cache.layout->windows()[i]));
   }
   out->set_sessions(stats.sessions);
   out->set_sequences(stats.sequences);
@@ -118,7 +123,13 @@ void CacheToStatus(const CacheParts& cache, v1::GetStatusResponse* out) {
   out->set_quarantines(stats.quarantines);
   out->set_quarantined_blocks(stats.quarantined_blocks);
   out->set_recovered_blocks(stats.recovered_blocks);
-  TransfersToStatus(cache.transfers->stats(), manager.info(), out->mutable_transfers());
+  std::optional<DiskNumbers> disk;
+  if (cache.disk != nullptr) {
+    disk = cache.disk->numbers();
+    DiskToStatus(stats, *disk, manager.info(), out->mutable_disk());
+  }
+  TransfersToStatus(cache.transfers->stats(), disk.has_value() ? &*disk : nullptr, manager.info(),
+                    out->mutable_transfers());
 }
 
 }  // namespace
@@ -143,10 +154,14 @@ AdminService::~AdminService() = default;
 
 absl::Status AdminService::GetStatus(const Identity& caller, const v1::GetStatusRequest& request,
                                      v1::GetStatusResponse* response) {
+  const absl::Time now = absl::Now();
   response->set_version(PAGODA_VERSION);
+  *response->mutable_time() = TimeToProto(now);
   *response->mutable_start_time() = TimeToProto(parts_.start_time);
-  *response->mutable_uptime() = DurationToProto(absl::Now() - parts_.start_time);
+  *response->mutable_uptime() = DurationToProto(now - parts_.start_time);
+  response->set_state(StateOf(parts_.state->phase()));
   response->set_draining(parts_.state->ending());
+  if (caller.is_operator()) response->set_access(v1::STATUS_ACCESS_OPERATOR);
   const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
   // A daemon that waits for clients to open caches has a status, too.
   const bool waits = request.cache().empty() && ReasonOf(cache.status()) == Reason::kUnknownCache;
@@ -156,6 +171,9 @@ absl::Status AdminService::GetStatus(const Identity& caller, const v1::GetStatus
     ExchangeToStatus(parts_, **cache, response);
     response->set_subscribers(parts_.Subscribers(**cache));
     if (parts_.HasEngine(**cache)) *response->mutable_engine() = parts_.engine->Status();
+    if (IsConfigured(**cache) && parts_.gpu_report != nullptr) {
+      *response->mutable_gpu_self_test() = *parts_.gpu_report;
+    }
   }
   return waits ? absl::OkStatus() : cache.status();
 }

@@ -1,24 +1,27 @@
 #include "server/http/status_api.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "manager/accounts/tenants.h"
+#include "manager/advice/hit_rate_curve.h"
+#include "pagoda/v1/admin.pb.h"
+#include "pagoda/v1/status.pb.h"
+#include "server/admin/admin_service.h"
+#include "server/admin/copy_status.h"
+#include "server/admin/page.h"
 #include "server/bridges/bridges.h"
-#include "server/cache/cache_opener.h"
 #include "server/cache/disk_tier.h"
 #include "server/cache/status_history.h"
-#include "server/callers/admission.h"
 #include "server/directory/cache_directory.h"
-#include "server/engine/engine_child.h"
-#include "server/http/exchange_json.h"
-#include "server/http/status_json.h"
+#include "server/http/public_view.h"
+#include "server/http/status_messages.h"
 #include "server/watch/event_service.h"
+#include "wire/message_json.h"
+#include "wire/vocabulary.h"
 
 namespace pagoda::server {
 namespace {
@@ -26,8 +29,6 @@ namespace {
 // The most cells of a tier's map: about ten rows on the page.
 constexpr uint32_t kMapCells = 1024;
 constexpr size_t kTopPrefixes = 20;
-constexpr uint64_t kDefaultSessions = 100;
-constexpr uint64_t kMaxSessions = 1000;
 constexpr uint64_t kDefaultEvents = 50;
 constexpr uint64_t kMaxEvents = 500;
 // The events that one read of the log takes.
@@ -56,98 +57,76 @@ HttpResponse Refuse(const absl::Status& status) {
   const Reason reason = ReasonOf(status);
   const std::string name = reason == Reason::kNone ? absl::StatusCodeToString(status.code())
                                                    : std::string(ReasonName(reason));
-  HttpResponse response{
-      .status = HttpStatusOf(status),
-      .content_type = kJsonType,
-      .body = TextOf({{"error", {{"reason", name}, {"message", std::string(status.message())}}}}),
-      .headers = {}};
+  v1::ErrorAnswer answer;
+  answer.mutable_error()->set_reason(name);
+  answer.mutable_error()->set_message(std::string(status.message()));
+  HttpResponse response{.status = HttpStatusOf(status),
+                        .content_type = kJsonType,
+                        .body = JsonOf(answer).value(),  // It has no time.
+                        .headers = {}};
   if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }
 
-const char* PhaseName(ServingState::Phase phase) {
-  switch (phase) {
-    case ServingState::Phase::kStarting:
-    case ServingState::Phase::kEngineLoads:
-      return "starting";
-    case ServingState::Phase::kServing:
-      return "serving";
-    case ServingState::Phase::kEngineDrains:
-    case ServingState::Phase::kDraining:
-      return "draining";
-  }
-  return "";
+// The answer of a method of AdminService.
+template <class Request, class Response>
+absl::StatusOr<std::string> JsonFrom(AdminService* admin,
+                                     absl::Status (AdminService::*method)(const Identity&,
+                                                                          const Request&,
+                                                                          Response*),
+                                     const Identity& caller, const Request& request) {
+  Response response;
+  absl::Status status = (admin->*method)(caller, request, &response);
+  return status.ok() ? JsonOf(response) : status;
 }
 
-// Strangers see this page, and a problem can name files.
-Json EngineJson(const v1::EngineStatus& status, bool for_operators) {
-  return {{"model", status.model()},
-          {"architecture", status.architecture()},
-          {"up", status.up()},
-          {"restarts", status.restarts()},
-          {"problem", for_operators ? Json(status.problem()) : Json(nullptr)},
-          {"http_address", for_operators ? Json(status.addresses().http()) : Json(nullptr)},
-          {"running_requests", status.running_requests()},
-          {"waiting_requests", status.waiting_requests()},
-          {"prompt_tokens", status.prompt_tokens()},
-          {"reused_tokens", status.reused_tokens()},
-          {"computed_tokens", status.computed_tokens()},
-          {"generated_tokens", status.generated_tokens()}};
+absl::StatusOr<std::string> HistoryJson(const CacheParts& cache) {
+  v1::StatusHistory history;
+  HistoryToProto(cache.history->Samples(), cache.manager->info(), &history);
+  return JsonOf(history);
 }
 
-std::optional<DiskNumbers> DiskOf(const CacheParts& cache) {
-  return cache.disk == nullptr ? std::nullopt : std::optional(cache.disk->numbers());
+absl::StatusOr<std::string> TransfersJson(const CacheParts& cache) {
+  std::optional<DiskNumbers> disk;
+  if (cache.disk != nullptr) disk = cache.disk->numbers();
+  v1::TransferStatus transfers;
+  TransfersToStatus(cache.transfers->stats(), disk.has_value() ? &*disk : nullptr,
+                    cache.manager->info(), &transfers);
+  return JsonOf(transfers);
 }
 
-std::string TransfersText(const CacheParts& cache) {
-  const std::optional<DiskNumbers> disk = DiskOf(cache);
-  return TextOf(TransfersJson(cache.transfers->stats(), disk.has_value() ? &*disk : nullptr,
-                              cache.manager->info()));
-}
-
-std::string BlocksText(const CacheParts& parts) {
-  Json windows = Json::array();
+absl::StatusOr<std::string> BlocksJson(const CacheParts& parts) {
   const CacheInfo& cache = parts.manager->info();
-  const std::vector<CacheInfo::Window>& infos = cache.windows;
-  for (uint32_t w = 0; w < infos.size(); ++w) {
-    Json tiers = Json::array();
+  v1::BlockMap map;
+  for (uint32_t w = 0; w < cache.windows.size(); ++w) {
+    v1::WindowBlockMap* const window = map.add_windows();
+    window->set_window_size(WindowToProto(cache.windows[w].window));
     for (size_t t = 0; t < cache.tiers.size(); ++t) {
-      const auto tier = static_cast<Tier>(t);
-      const std::vector<SlotState> states = parts.manager->SlotStates(w, tier);
+      const std::vector<SlotState> states = parts.manager->SlotStates(w, static_cast<Tier>(t));
       if (states.empty()) continue;
-      Json map = CellsJson(states, kMapCells);
-      map["tier"] = cache.TierName(tier);
-      tiers.push_back(std::move(map));
+      v1::TierBlockMap* const tier = window->add_tiers();
+      tier->set_tier(TierToProto(static_cast<Tier>(t)));
+      tier->set_name(cache.tiers[t].name);
+      SlotsToCells(states, kMapCells, tier);
     }
-    windows.push_back({{"window", WindowName(infos[w].window)}, {"tiers", std::move(tiers)}});
   }
-  return TextOf({{"states", {"free", "cached", "active", "pinned", "in_flight"}},
-                 {"windows", std::move(windows)}});
+  return JsonOf(map);
 }
 
-std::string TenantsText(const CacheParts& cache) {
-  Json tenants = Json::array();
+absl::StatusOr<std::string> PrefixesJson(const CacheParts& cache) {
   const SharedManager& manager = *cache.manager;
-  for (const TenantUsage& usage : manager.TenantUses()) {
-    tenants.push_back(TenantJson(usage, manager.tenants()[usage.tenant], manager.info()));
-  }
-  return TextOf({{"tenants", std::move(tenants)}});
-}
-
-std::string PrefixesText(const CacheParts& cache) {
-  Json prefixes = Json::array();
-  const SharedManager& manager = *cache.manager;
+  v1::TopPrefixes top;
+  top.set_window_size(WindowToProto(manager.info().windows.back().window));
   for (const PrefixUse& use : manager.TopPrefixes(kTopPrefixes)) {
-    prefixes.push_back(PrefixJson(use, manager.tenants()[use.tenant], manager.info()));
+    PrefixUseToProto(use, manager.tenants()[use.tenant], manager.info(), top.add_prefixes());
   }
-  return TextOf({{"window", WindowName(manager.info().windows.back().window)},
-                 {"prefixes", std::move(prefixes)}});
+  return JsonOf(top);
 }
 
 }  // namespace
 
-StatusApi::StatusApi(const DaemonParts& parts, const HttpFence* fence)
-    : parts_(parts), fence_(fence), blocks_(BlocksText), prefixes_(PrefixesText) {}
+StatusApi::StatusApi(const DaemonParts& parts, AdminService* admin, const HttpFence* fence)
+    : parts_(parts), admin_(admin), fence_(fence), blocks_(BlocksJson), prefixes_(PrefixesJson) {}
 
 void StatusApi::AddRoutes(HttpServer::Routes* routes) {
   const auto add = [&](const char* name, Audience audience, Answerer answerer) {
@@ -156,32 +135,40 @@ void StatusApi::AddRoutes(HttpServer::Routes* routes) {
           return Answer(request, audience, answerer);
         };
   };
-  (*routes)["/api/v1/caches"] = [this](const HttpRequest& request) -> HttpResponse {
-    if (absl::Status status = fence_->CheckSite(request); !status.ok()) return Refuse(status);
-    return {.content_type = kJsonType, .body = Caches(request), .headers = {}};
+  const auto add_of_cache = [&](const char* name, Audience audience, CacheAnswerer answerer) {
+    add(name, audience,
+        [this, answerer = std::move(answerer)](
+            const HttpRequest& request, const Viewer& viewer) -> absl::StatusOr<std::string> {
+          const absl::StatusOr<CachePtr> cache =
+              parts_.caches->Named(QueryText(request, "cache"), viewer.identity);
+          return cache.ok() ? answerer(request, **cache) : cache.status();
+        });
   };
+  add("caches", Audience::kEverybody,
+      [this](const HttpRequest& r, const Viewer& v) { return Caches(r, v); });
   add("status", Audience::kEverybody,
-      [this](const HttpRequest& r, const CacheParts& c) { return Status(r, c); });
-  add("history", Audience::kEverybody, [](const HttpRequest&, const CacheParts& c) {
-    return TextOf(HistoryJson(c.history->Samples(), c.manager->info()));
-  });
-  add("transfers", Audience::kEverybody,
-      [](const HttpRequest&, const CacheParts& c) { return TransfersText(c); });
-  add("blocks", Audience::kEverybody,
-      [this](const HttpRequest&, const CacheParts& c) { return blocks_.Get(c); });
+      [this](const HttpRequest& r, const Viewer& v) { return Status(r, v); });
+  add("hit_rate_curve", Audience::kEverybody,
+      [this](const HttpRequest& r, const Viewer& v) { return HitRateCurves(r, v); });
   add("sessions", Audience::kOperators,
-      [this](const HttpRequest& r, const CacheParts& c) { return Sessions(r, c); });
+      [this](const HttpRequest& r, const Viewer& v) { return Sessions(r, v); });
   add("tenants", Audience::kOperators,
-      [](const HttpRequest&, const CacheParts& c) { return TenantsText(c); });
-  add("prefixes", Audience::kOperators,
-      [this](const HttpRequest&, const CacheParts& c) { return prefixes_.Get(c); });
-  add("events", Audience::kOperators,
-      [this](const HttpRequest& r, const CacheParts& c) { return Events(r, c); });
-  add("subscribers", Audience::kOperators,
-      [this](const HttpRequest&, const CacheParts& c) { return Subscribers(c); });
+      [this](const HttpRequest& r, const Viewer& v) { return Tenants(r, v); });
+  add_of_cache("history", Audience::kEverybody,
+               [](const HttpRequest&, const CacheParts& c) { return HistoryJson(c); });
+  add_of_cache("transfers", Audience::kEverybody,
+               [](const HttpRequest&, const CacheParts& c) { return TransfersJson(c); });
+  add_of_cache("blocks", Audience::kEverybody,
+               [this](const HttpRequest&, const CacheParts& c) { return blocks_.Get(c); });
+  add_of_cache("prefixes", Audience::kOperators,
+               [this](const HttpRequest&, const CacheParts& c) { return prefixes_.Get(c); });
+  add_of_cache("events", Audience::kOperators,
+               [this](const HttpRequest& r, const CacheParts& c) { return Events(r, c); });
+  add_of_cache("subscribers", Audience::kOperators,
+               [this](const HttpRequest&, const CacheParts& c) { return Subscribers(c); });
 }
 
-std::string StatusApi::Scan::Get(const CacheParts& cache) {
+absl::StatusOr<std::string> StatusApi::Scan::Get(const CacheParts& cache) {
   absl::MutexLock lock(&mutex_);
   const absl::Time now = SharedManager::Now();
   // Cache numbers are not reused, so answers about dropped caches would stay.
@@ -189,126 +176,84 @@ std::string StatusApi::Scan::Get(const CacheParts& cache) {
   if (made_.size() > kMostMade) made_.clear();
   Made& made = made_[cache.number];
   if (now - made.time >= kScanInterval) {
-    made.text = make_(cache);
+    made.json = make_(cache);
     made.time = SharedManager::Now();
   }
-  return made.text;
+  return made.json;
 }
 
-Identity StatusApi::CallerOf(const HttpRequest& request) const {
+StatusApi::Viewer StatusApi::ViewerOf(const HttpRequest& request) const {
+  Viewer viewer;
   const absl::StatusOr<Identity> caller = fence_->Identify(request);
-  return caller.ok() ? *caller : Identity{.role = Role::kTenant, .tenant = kDefaultTenant};
-}
-
-std::string StatusApi::Caches(const HttpRequest& request) const {
-  Json caches = Json::array();
-  for (const CachePtr& cache : parts_.caches->VisibleTo(CallerOf(request))) {
-    const ManagerStats stats = cache->manager->Stats();
-    Json tiers = Json::array();
-    const CacheInfo& info = cache->manager->info();
-    for (size_t t = 0; t < info.tiers.size() && t < cache->tier_bytes.size(); ++t) {
-      tiers.push_back({{"name", info.tiers[t].name},
-                       {"medium", std::string(MediumName(info.tiers[t].medium))},
-                       {"bytes", cache->tier_bytes[t].bytes}});
+  if (caller.ok()) {
+    viewer.identity = *caller;
+    if (!caller->is_operator()) {
+      viewer.is_operator = MakeError(Reason::kPermissionDenied, "only operators may read this");
     }
-    caches.push_back({{"name", cache->name},
-                      {"model", info.model_fingerprint},
-                      {"configured", IsConfigured(*cache)},
-                      {"tenant", parts_.admission->tenants()[cache->tenant].name},
-                      {"sessions", stats.sessions},
-                      {"tiers", std::move(tiers)}});
+  } else {
+    viewer.known = viewer.is_operator = caller.status();
   }
-  return TextOf({{"version", PAGODA_VERSION},
-                 {"state", PhaseName(parts_.state->phase())},
-                 {"caches", std::move(caches)}});
-}
-
-absl::Status StatusApi::CheckOperator(const HttpRequest& request) const {
-  const absl::StatusOr<Identity> caller = fence_->Identify(request);
-  if (!caller.ok()) return caller.status();
-  if (caller->is_operator()) return absl::OkStatus();
-  return MakeError(Reason::kPermissionDenied, "only operators may read this");
+  return viewer;
 }
 
 HttpResponse StatusApi::Answer(const HttpRequest& request, Audience audience,
                                const Answerer& answerer) const {
   if (absl::Status status = fence_->CheckSite(request); !status.ok()) return Refuse(status);
-  if (audience == Audience::kOperators) {
-    if (absl::Status status = CheckOperator(request); !status.ok()) return Refuse(status);
+  const Viewer viewer = ViewerOf(request);
+  if (audience == Audience::kOperators && !viewer.is_operator.ok()) {
+    return Refuse(viewer.is_operator);
   }
-  const absl::StatusOr<CachePtr> cache =
-      parts_.caches->Named(QueryText(request, "cache"), CallerOf(request));
-  if (!cache.ok()) return Refuse(cache.status());
-  absl::StatusOr<std::string> text = answerer(request, **cache);
-  if (!text.ok()) return Refuse(text.status());
-  return {.content_type = kJsonType, .body = *std::move(text), .headers = {}};
+  absl::StatusOr<std::string> json = answerer(request, viewer);
+  if (!json.ok()) return Refuse(json.status());
+  return {.content_type = kJsonType, .body = *std::move(json), .headers = {}};
 }
 
-std::string StatusApi::Status(const HttpRequest& request, const CacheParts& cache) const {
-  const SharedManager& manager = *cache.manager;
-  const ManagerStats stats = manager.Stats();
-  const std::optional<DiskNumbers> disk = DiskOf(cache);
-  const absl::Time now = SharedManager::Now();
-  const absl::Status access = CheckOperator(request);
-  const MachineDetail machines =
-      access.ok() ? MachineDetail::kForOperators : MachineDetail::kForAll;
-  return TextOf(
-      {{"version", PAGODA_VERSION},
-       {"state", PhaseName(parts_.state->phase())},
-       {"epoch", HexOf(manager.epoch().value())},
-       {"time", SecondsSince1970(now)},
-       {"start_time", SecondsSince1970(parts_.start_time)},
-       {"uptime_seconds", absl::ToDoubleSeconds(now - parts_.start_time)},
-       {"cache",
-        {{"name", manager.info().name},
-         {"model", manager.info().model_fingerprint},
-         {"tokens_per_block", manager.info().tokens_per_block},
-         {"tiers", TiersJson(manager.info())},
-         {"layers", cache.layout->spec().layers.size()}}},
-       {"windows", WindowsJson(stats, manager.info(), *cache.layout, *cache.pools)},
-       {"disk", DiskJson(stats, disk.has_value() ? &*disk : nullptr,
-                         access.ok() ? DiskDetail::kForOperators : DiskDetail::kForAll)},
-       {"exchange", ExchangeJson(parts_, cache)},
-       {"store", StoreJson(parts_, machines)},
-       {"peers", PeersJson(parts_, machines)},
-       {"sessions", stats.sessions},
-       {"sequences", stats.sequences},
-       {"pins", stats.pins},
-       {"quarantines", stats.quarantines},
-       {"quarantined_blocks", stats.quarantined_blocks},
-       {"recovered_blocks", stats.recovered_blocks},
-       {"subscribers", parts_.Subscribers(cache)},
-       {"revision", manager.log().last().value()},
-       {"oldest_revision", manager.log().oldest().value()},
-       {"engine",
-        parts_.HasEngine(cache) ? EngineJson(parts_.engine->Status(), access.ok()) : Json(nullptr)},
-       {"gpu_self_test", GpuReportJson(IsConfigured(cache) ? parts_.gpu_report : nullptr)},
-       {"access", access.ok()                       ? "operator"
-                  : absl::IsUnauthenticated(access) ? "token"
-                                                    : "refused"}});
+absl::StatusOr<std::string> StatusApi::Caches(const HttpRequest&, const Viewer& viewer) const {
+  v1::ListCachesResponse caches;
+  const absl::Status listed = admin_->ListCaches(viewer.identity, {}, &caches);
+  if (!listed.ok()) return listed;
+  if (!viewer.known.ok()) KeepPublic(&caches);
+  return JsonOf(caches);
+}
+
+absl::StatusOr<std::string> StatusApi::Status(const HttpRequest& request,
+                                              const Viewer& viewer) const {
+  v1::GetStatusRequest asked;
+  asked.set_cache(QueryText(request, "cache"));
+  v1::GetStatusResponse status;
+  if (absl::Status got = admin_->GetStatus(viewer.identity, asked, &status); !got.ok()) return got;
+  if (!viewer.is_operator.ok()) {
+    KeepPublic(&status);
+    status.set_access(absl::IsUnauthenticated(viewer.is_operator) ? v1::STATUS_ACCESS_NEEDS_TOKEN
+                                                                  : v1::STATUS_ACCESS_REFUSED);
+  }
+  return JsonOf(status);
+}
+
+absl::StatusOr<std::string> StatusApi::HitRateCurves(const HttpRequest& request,
+                                                     const Viewer& viewer) const {
+  v1::GetHitRateCurveRequest asked;
+  asked.set_cache(QueryText(request, "cache"));
+  for (const double factor : HitRateCurve::kShownFactors) asked.add_capacity_factors(factor);
+  return JsonFrom(admin_, &AdminService::GetHitRateCurve, viewer.identity, asked);
 }
 
 absl::StatusOr<std::string> StatusApi::Sessions(const HttpRequest& request,
-                                                const CacheParts& cache) const {
-  const absl::StatusOr<uint64_t> limit = QueryNumber(request, "limit", kDefaultSessions);
+                                                const Viewer& viewer) const {
+  const absl::StatusOr<uint64_t> limit = QueryNumber(request, "limit", kDefaultPageSize);
   if (!limit.ok()) return limit.status();
-  const absl::StatusOr<uint64_t> from = QueryNumber(request, "from", 0);
-  if (!from.ok()) return from.status();
-  const uint64_t size = std::min(*limit, kMaxSessions);
-  // One row more than the page holds: the next page begins there.
-  std::vector<SessionRow> rows = cache.manager->Sessions(SessionId(*from), size + 1);
-  Json next;
-  if (rows.size() > size) {
-    next = rows.back().session.value();
-    rows.pop_back();
-  }
-  Json sessions = Json::array();
-  for (const SessionRow& row : rows) {
-    Json json = SessionJson(row, cache.manager->tenants()[row.tenant]);
-    json["writer_pids"] = cache.writers->Pids(row.session);
-    sessions.push_back(std::move(json));
-  }
-  return TextOf({{"sessions", std::move(sessions)}, {"next", std::move(next)}});
+  v1::ListSessionsRequest asked;
+  asked.set_cache(QueryText(request, "cache"));
+  asked.set_page_size(static_cast<uint32_t>(std::min<uint64_t>(*limit, kMaxPageSize)));
+  asked.set_page_token(QueryText(request, "from"));
+  return JsonFrom(admin_, &AdminService::ListSessions, viewer.identity, asked);
+}
+
+absl::StatusOr<std::string> StatusApi::Tenants(const HttpRequest& request,
+                                               const Viewer& viewer) const {
+  v1::ListTenantsRequest asked;
+  asked.set_cache(QueryText(request, "cache"));
+  return JsonFrom(admin_, &AdminService::ListTenants, viewer.identity, asked);
 }
 
 absl::StatusOr<std::string> StatusApi::Events(const HttpRequest& request,
@@ -320,7 +265,7 @@ absl::StatusOr<std::string> StatusApi::Events(const HttpRequest& request,
   const EventLog& log = cache.manager->log();
   const uint64_t last = log.last().value();
   const uint64_t count = std::min({*limit, kMaxEvents, last - std::min(*since, last)});
-  Json events = Json::array();
+  v1::EventTail tail;
   // A tiny log can have dropped some of these events by now; then fewer are shown.
   for (uint64_t next = last - count + 1; next <= last;) {
     const auto batches = log.Read(Revision(next), kEventsPerRead);
@@ -332,32 +277,31 @@ absl::StatusOr<std::string> StatusApi::Events(const HttpRequest& request,
     for (const EventLog::BatchPtr& batch : *batches) {
       for (const Event& event : *batch) {
         if (event.revision.value() != next || next > last) continue;
-        events.push_back(EventJson(event, cache.manager->tenants(), cache.manager->info()));
+        EventToSummary(event, cache.manager->tenants(), tail.add_events());
         ++next;
       }
     }
     if (next == before) break;
   }
-  const uint64_t shown = events.size();
-  return TextOf({{"epoch", HexOf(cache.manager->epoch().value())},
-                 {"oldest_revision", log.oldest().value()},
-                 {"last_revision", last},
-                 {"skipped", last - std::min(*since, last) - shown},
-                 {"events", std::move(events)}});
+  tail.set_epoch(cache.manager->epoch().value());
+  tail.set_oldest_revision(log.oldest().value());
+  tail.set_last_revision(last);
+  tail.set_skipped(last - std::min(*since, last) - static_cast<uint64_t>(tail.events_size()));
+  return JsonOf(tail);
 }
 
-std::string StatusApi::Subscribers(const CacheParts& cache) const {
-  const absl::Time now = SharedManager::Now();
+absl::StatusOr<std::string> StatusApi::Subscribers(const CacheParts& cache) const {
   const Revision last = cache.manager->log().last();
-  Json subscribers = Json::array();
+  v1::SubscriberList list;
+  list.set_last_revision(last.value());
   std::vector<SubscriberRow> of_bridges;
   if (IsConfigured(cache)) of_bridges = parts_.bridges->Subscribers();
   for (const auto& rows : {EventService::Subscribers(cache), of_bridges}) {
     for (const SubscriberRow& row : rows) {
-      subscribers.push_back(SubscriberJson(row, cache.manager->tenants(), last, now));
+      SubscriberRowToProto(row, cache.manager->tenants(), last, list.add_subscribers());
     }
   }
-  return TextOf({{"last_revision", last.value()}, {"subscribers", std::move(subscribers)}});
+  return JsonOf(list);
 }
 
 }  // namespace pagoda::server

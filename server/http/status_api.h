@@ -1,4 +1,5 @@
-// The daemon's state as JSON under /api/v1 of the HTTP port. The status page reads it.
+// The daemon's state as JSON under /api/v1 of the HTTP port. The status page reads it. Each answer
+// is a message, and AdminService makes most of them.
 #ifndef PAGODA_SERVER_HTTP_STATUS_API_H_
 #define PAGODA_SERVER_HTTP_STATUS_API_H_
 
@@ -7,12 +8,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/admin/admin_service.h"
 #include "server/admin/daemon_parts.h"
 #include "server/directory/cache_parts.h"
 #include "server/http/http_fence.h"
@@ -32,8 +35,8 @@ class StatusApi {
  public:
   static constexpr absl::Duration kScanInterval = absl::Milliseconds(500);
 
-  // The parts and the fence outlive this.
-  StatusApi(const DaemonParts& parts, const HttpFence* fence);
+  // The parts, the service and the fence outlive this.
+  StatusApi(const DaemonParts& parts, AdminService* admin, const HttpFence* fence);
 
   // Adds the routes "/api/v1/...". This object outlives them.
   void AddRoutes(HttpServer::Routes* routes);
@@ -41,41 +44,53 @@ class StatusApi {
  private:
   // The callers that may read an answer.
   enum class Audience : uint8_t { kEverybody, kOperators };
-  // Makes an answer about the cache that the request names (`?cache=NAME`).
+  struct Viewer {
+    // If it is not known, a tenant caller of the default tenant.
+    Identity identity = {.role = Role::kTenant, .tenant = kDefaultTenant};
+    absl::Status known;        // Errors: those of HttpFence::Identify.
+    absl::Status is_operator;  // Errors: those of `known`, PERMISSION_DENIED.
+  };
+  // Makes the JSON of an answer.
   using Answerer =
+      std::function<absl::StatusOr<std::string>(const HttpRequest&, const Viewer& viewer)>;
+  // Makes an answer about the cache that the request names (`?cache=NAME`).
+  using CacheAnswerer =
       std::function<absl::StatusOr<std::string>(const HttpRequest&, const CacheParts&)>;
 
   // An answer that needs a scan of a cache. It is made again when it is older than kScanInterval.
   class Scan {
    public:
-    explicit Scan(std::function<std::string(const CacheParts&)> make) : make_(std::move(make)) {}
-    std::string Get(const CacheParts& cache) ABSL_LOCKS_EXCLUDED(mutex_);
+    using Make = std::function<absl::StatusOr<std::string>(const CacheParts&)>;
+    explicit Scan(Make make) : make_(std::move(make)) {}
+    absl::StatusOr<std::string> Get(const CacheParts& cache) ABSL_LOCKS_EXCLUDED(mutex_);
 
    private:
     struct Made {
-      std::string text;
+      absl::StatusOr<std::string> json;
       absl::Time time = absl::InfinitePast();
     };
 
-    const std::function<std::string(const CacheParts&)> make_;
+    const Make make_;
     absl::Mutex mutex_;  // Held during the scan, so that concurrent requests share its answer.
     std::map<uint32_t, Made> made_ ABSL_GUARDED_BY(mutex_);  // By the cache's number.
   };
 
-  // Errors: those of HttpFence::Identify, PERMISSION_DENIED.
-  absl::Status CheckOperator(const HttpRequest& request) const;
+  Viewer ViewerOf(const HttpRequest& request) const;
   HttpResponse Answer(const HttpRequest& request, Audience audience,
                       const Answerer& answerer) const;
 
-  // The caller; if it cannot be identified, a tenant caller of the default tenant.
-  Identity CallerOf(const HttpRequest& request) const;
-  std::string Caches(const HttpRequest& request) const;
-  std::string Status(const HttpRequest& request, const CacheParts& cache) const;
-  absl::StatusOr<std::string> Sessions(const HttpRequest& request, const CacheParts& cache) const;
+  // Messages that AdminService makes.
+  absl::StatusOr<std::string> Caches(const HttpRequest& request, const Viewer& viewer) const;
+  absl::StatusOr<std::string> Status(const HttpRequest& request, const Viewer& viewer) const;
+  absl::StatusOr<std::string> HitRateCurves(const HttpRequest& request, const Viewer& viewer) const;
+  absl::StatusOr<std::string> Sessions(const HttpRequest& request, const Viewer& viewer) const;
+  absl::StatusOr<std::string> Tenants(const HttpRequest& request, const Viewer& viewer) const;
+  // Messages of status.proto.
   absl::StatusOr<std::string> Events(const HttpRequest& request, const CacheParts& cache) const;
-  std::string Subscribers(const CacheParts& cache) const;
+  absl::StatusOr<std::string> Subscribers(const CacheParts& cache) const;
 
   const DaemonParts parts_;
+  AdminService* const admin_;
   const HttpFence* const fence_;
   Scan blocks_;
   Scan prefixes_;

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 
+from google.protobuf import json_format
 from pagoda_client import Client, authorized, connect
 from pagoda.v1 import admin_pb2, admin_pb2_grpc
 
@@ -273,6 +274,13 @@ class Daemon:
     def http_as(self, path, token=None, **headers):
         """The same with a bearer token, or with headers."""
         return get(self.http_address, path, token, headers)
+
+    def told(self, path, answer, token=None, **headers):
+        """The answer of /api/v1/PATH, read into the message `answer`. The message has every field
+        of the JSON, else this fails."""
+        code, body = self.http_as(f"/api/v1/{path}", token, **headers)
+        assert code == 200, body
+        return json_format.Parse(body, answer)
 
     def engine_http(self, path):
         """(status code, body) of a GET request to the engine."""

@@ -63,13 +63,11 @@ def test_factors_are_checked(daemon, factors, reason):
 
 def test_the_page_and_the_metrics_say_the_same(daemon):
     window = curve(daemon, 0.5, 1, 2, 4, 8)
-    code, body = daemon.http("/api/v1/status")
-    assert code == 200
-    said = json.loads(body)["windows"][0]["hit_rate_curve"]
-    assert said["unavailable"] is None and said["observed_requests"] == window.observed_requests
-    for point, truth in zip(said["points"], window.points, strict=True):
-        assert point == {"capacity_factor": truth.capacity_factor, "hit_rate": pytest.approx(truth.hit_rate),
-                         "error": pytest.approx(truth.error)}
+    (said,) = daemon.told("hit_rate_curve", admin_pb2.GetHitRateCurveResponse()).windows
+    assert said.unavailable == "" and said.observed_requests == window.observed_requests
+    for point, truth in zip(said.points, window.points, strict=True):
+        assert (point.capacity_factor, point.capacity_blocks) == (truth.capacity_factor, truth.capacity_blocks)
+        assert point.hit_rate == pytest.approx(truth.hit_rate) and point.error == pytest.approx(truth.error)
     metrics = daemon.http("/metrics")[1]
     for factor, truth in zip(("0.5", "1", "2", "4", "8"), window.points, strict=True):
         (line,) = [line for line in metrics.splitlines()

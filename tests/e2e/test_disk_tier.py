@@ -3,7 +3,6 @@ nothing that was deleted."""
 
 import contextlib
 import errno
-import json
 import os
 import re
 import time
@@ -45,9 +44,7 @@ class DiskDaemon(Daemon):
 
     def window(self):
         """What the status says of the file."""
-        code, body = self.http("/api/v1/status")
-        assert code == 200, body
-        (window,) = json.loads(body)["disk"]["windows"]
+        (window,) = self.told("status", admin_pb2.GetStatusResponse()).disk.windows
         return window
 
     def metric(self, sample):
@@ -58,13 +55,13 @@ class DiskDaemon(Daemon):
         return self.metric('pagoda_disk_retired_slots{window="full"}')
 
     def wait_until_written(self, blocks):
-        self.wait_until(lambda daemon: daemon.window()["totals"]["written_blocks"] >= blocks)
+        self.wait_until(lambda daemon: daemon.window().written_blocks_total >= blocks)
         self.wait_until_quiet()
 
     def wait_until_quiet(self):
         """Waits until the disk has nothing to do."""
         busy = ("waiting_backups", "queued_backups", "queued_fetches", "running_orders")
-        self.wait_until(lambda daemon: not any(daemon.window()[name] for name in busy))
+        self.wait_until(lambda daemon: not any(getattr(daemon.window(), name) for name in busy))
         self.settle()
 
     def again(self, end):
@@ -188,7 +185,7 @@ def test_prefixes_and_their_bytes_come_back_from_the_disk_alone(start_disk, midd
     assert daemon.metric('pagoda_disk_fetches_total{window="full"}') == BLOCKS
     assert daemon.metric('pagoda_disk_blocks_total{window="full",direction="read"}') == BLOCKS
     assert daemon.metric('pagoda_disk_mode{window="full",mode="readwrite"}') == 1
-    assert sum(daemon.window()["errors"].values()) == 0
+    assert list(daemon.window().errors_total) == []
 
 
 def test_a_third_daemon_finds_what_the_first_one_wrote(start_disk):
@@ -213,7 +210,7 @@ def test_what_was_reset_stays_away_after_a_kill(start_disk):
     fill(daemon)
     assert daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=20).removed_blocks == BLOCKS
     daemon.wait_until_quiet()
-    assert daemon.window()["held_slots"] == 0
+    assert daemon.window().held_slots == 0
     assert daemon.again(kill) == 0
     engine = Engine(daemon)
     for prompt in PROMPTS:
@@ -266,10 +263,10 @@ def test_a_file_that_vanishes_turns_off_and_the_cache_goes_on(start_disk):
     daemon.file().unlink()
     # An erase syncs the file, and notices the loss.
     assert engine.client.invalidate(PROMPTS[0][:1]) == 3
-    daemon.wait_until(lambda daemon: daemon.window()["mode"] == "off")
+    daemon.wait_until(lambda daemon: daemon.window().mode == "off")
     daemon.wait_until(lambda daemon: "is off until the next start" in daemon.log.read_text())
     assert daemon.metric('pagoda_disk_mode{window="full",mode="off"}') == 1
-    assert "removed" in daemon.window()["mode_reason"]
+    assert "removed" in daemon.window().mode_reason
     assert engine.run(PROMPTS[1] + [7]) == 12, "blocks in memory are served"
     assert engine.run(PROMPTS[0]) == 0
     assert engine.run(PROMPTS[0] + [7]) == 12
@@ -277,7 +274,7 @@ def test_a_file_that_vanishes_turns_off_and_the_cache_goes_on(start_disk):
     assert daemon.log.read_text().count("is off until the next start") == 1
     del engine
     assert daemon.again(drain) == 0
-    assert daemon.window()["mode"] == "readwrite"
+    assert daemon.window().mode == "readwrite"
 
 
 @pytest.mark.parametrize("harm", [lambda file: file.unlink(), lambda file: os.truncate(file, 8192)], ids=["unlinked", "cut"])
@@ -285,7 +282,7 @@ def test_the_loss_of_a_file_is_seen_while_nothing_is_asked_of_it(start_disk, har
     daemon = start_disk()
     engine = fill(daemon)
     harm(daemon.file())
-    daemon.wait_until(lambda daemon: daemon.window()["mode"] == "off")
+    daemon.wait_until(lambda daemon: daemon.window().mode == "off")
     daemon.wait_until(lambda daemon: "is off until the next start" in daemon.log.read_text())
     assert daemon.metric('pagoda_disk_mode{window="full",mode="off"}') == 1
     assert engine.run(PROMPTS[1] + [7]) == 12, "blocks in memory are served"
@@ -316,7 +313,7 @@ def test_damaged_headers_are_a_warning_and_a_metric(start_disk):
     file.write_bytes(content)
     daemon.start()
     assert daemon.metric('pagoda_disk_damaged_slots{window="full"}') == 5
-    assert daemon.window()["damaged_slots"] == 5
+    assert daemon.window().damaged_slots == 5
     (line,) = [line for line in daemon.log.read_text().splitlines() if "damaged headers: 5" in line]
     assert " warning tier 'nvme': " in line and "look for errors of the disk" in line
     assert daemon.status().recovered_blocks <= BLOCKS - 5
@@ -408,7 +405,7 @@ def test_a_folder_that_another_daemon_uses_is_refused(start_disk, tmp_path):
         assert "is in use" in other.log.read_text() and str(daemon.file()) in other.log.read_text()
     finally:
         other.kill()
-    assert daemon.window()["mode"] == "readwrite"
+    assert daemon.window().mode == "readwrite"
 
 
 class BoxedDaemon(DiskDaemon):
@@ -444,8 +441,8 @@ def test_a_write_budget_holds_up_nobody(start_disk):
     began = time.monotonic()
     for prompt in PROMPTS:
         engine.run(prompt)
-    daemon.wait_until(lambda daemon: daemon.window()["totals"]["written_blocks"] >= 1)
-    written = daemon.window()["totals"]["written_blocks"]
+    daemon.wait_until(lambda daemon: daemon.window().written_blocks_total >= 1)
+    written = daemon.window().written_blocks_total
     assert written <= 2 + (time.monotonic() - began)
     assert daemon.metric("pagoda_disk_write_budget_bytes_per_second") == block_bytes
-    assert daemon.window()["waiting_backups"] > 0
+    assert daemon.window().waiting_backups > 0

@@ -14,7 +14,7 @@ import pool_view
 import pytest
 from pagoda_client import Client
 from pagoda_daemon import Daemon
-from pagoda.v1 import types_pb2
+from pagoda.v1 import admin_pb2, types_pb2
 
 CLIENT = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "gpu_pool_client"
 ENGINE = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagoda-engine"
@@ -113,7 +113,9 @@ def test_everybody_says_where_the_tiers_lie(driver, start_daemon):
     assert tiers[types_pb2.TIER_SECONDARY].memory_kind == types_pb2.MEMORY_KIND_HOST
     shown = subprocess.run([PAGODACTL, "--endpoint", f"unix:{daemon.unix_socket}", "status"], check=True, capture_output=True, text=True).stdout
     assert re.search(r"primary .* on cuda:0\n", shown) and re.search(r"secondary .* on host in plain pages\n", shown), shown
-    assert '"memory":"cuda:0"' in daemon.http("/api/v1/status")[1]
+    told = daemon.told("status", admin_pb2.GetStatusResponse()).windows[0].tiers
+    assert [(tier.tier, tier.memory_kind, tier.device) for tier in told] == [
+        (types_pb2.TIER_PRIMARY, types_pb2.MEMORY_KIND_CUDA, 0), (types_pb2.TIER_SECONDARY, types_pb2.MEMORY_KIND_HOST, 0)]
     with Client(daemon.channel) as client:
         kinds = {(pool.tier, segment.memory_kind, len(segment.device_uuid)) for pool in client.pools() for segment in pool.segments}
         assert kinds == {(types_pb2.TIER_PRIMARY, types_pb2.MEMORY_KIND_CUDA, 16), (types_pb2.TIER_SECONDARY, types_pb2.MEMORY_KIND_HOST, 0)}

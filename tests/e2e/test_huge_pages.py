@@ -2,7 +2,6 @@
 there are none."""
 
 import contextlib
-import json
 import re
 
 import pagoda
@@ -10,6 +9,7 @@ import pytest
 from pagoda_client import Client
 from pagoda_daemon import HTTP, Daemon
 from pagodactl import run_json, run_ok
+from pagoda.v1 import admin_pb2
 from warm_daemon import WarmDaemon
 
 # The primary tier has 4 MiB, the smallest size with two huge pages.
@@ -24,7 +24,7 @@ def test_a_daemon_starts_with_what_there_is_and_says_so(start_daemon, asked):
     told = daemon.status().windows[0].tiers[0].memory_pages
     pages = NAMES[told]
     assert asked != "off" or pages == "plain"
-    assert (tier := json.loads(daemon.http("/api/v1/status")[1])["windows"][0]["tiers"][0])["pages"] == pages, tier
+    assert daemon.told("status", admin_pb2.GetStatusResponse()).windows[0].tiers[0].memory_pages == told
     assert run_json(daemon, "status")["windows"][0]["tiers"][0]["pages"] == pages
     assert re.search(r" on host in .*pages", run_ok(daemon, "status"))
     metrics = HTTP.open(f"http://{daemon.http_address}/metrics").read().decode()

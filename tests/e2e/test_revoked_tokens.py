@@ -173,7 +173,7 @@ def test_generations_end_with_their_token(daemon):
     streams = {"Generate": open_generation(daemon.connect_engine(OLD)), "HTTP": HttpStream(daemon, OLD)}
     wait_for_the_end_of(streams, revoke(daemon))
     daemon.wait_until(lambda daemon: daemon.engine_metric("running_requests") == 0)
-    daemon.wait_until(lambda daemon: json.loads(daemon.http("/api/v1/status")[1])["engine"]["running_requests"] == 0)
+    daemon.wait_until(lambda daemon: daemon.told("status", admin_pb2.GetStatusResponse()).engine.running_requests == 0)
     kept = Stream(engine_pb2_grpc.EngineServiceStub(daemon.connect_engine(NEW)).Generate(
         engine_pb2.GenerateRequest(prompt_tokens=range(1, 9), max_new_tokens=4)))
     assert kept.ended.wait(CALL_SECONDS) and kept.reason == "OK"

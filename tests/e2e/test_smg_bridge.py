@@ -3,7 +3,6 @@ resumes where it stopped, and says when it cannot."""
 
 import copy
 import itertools
-import json
 import random
 import re
 import threading
@@ -12,7 +11,7 @@ import grpc
 import pytest
 from pagoda_client import Client, authorized
 from pagoda_daemon import CALL_SECONDS
-from pagoda.v1 import admin_pb2
+from pagoda.v1 import admin_pb2, status_pb2
 from smg.grpc import kv_events_pb2
 from test_credentials import ALICE, CAROL, OPERATOR, guarded  # guarded is a fixture.
 from test_events import TOKENS_PER_BLOCK, Watcher, work
@@ -215,9 +214,7 @@ def test_a_subscriber_that_the_ring_has_passed_is_told_so(bridged):
 
 def rows(daemon):
     """The subscribers of the status page."""
-    code, body = daemon.http_as("/api/v1/subscribers", daemon.operator_token)
-    assert code == 200
-    return json.loads(body)["subscribers"]
+    return list(daemon.told("subscribers", status_pb2.SubscriberList(), daemon.operator_token).subscribers)
 
 
 def closed(daemon):
@@ -232,12 +229,13 @@ def test_its_subscribers_are_counted_and_listed(guarded):
     quick = Subscriber(alice).begun()
     slow = Subscriber(authorized(daemon.connect(options=[("grpc.http2.bdp_probe", 0)]), OPERATOR)).begun()
     assert metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 2
-    assert sorted((row["kind"], row["role"], row["tenant"], row["filtered"]) for row in rows(daemon)) == [
-        ("smg", "operator", "", False), ("smg", "tenant", "alice", True)]
+    assert sorted((row.role, row.kind, row.tenant, row.filtered) for row in rows(daemon)) == [
+        (status_pb2.CALLER_ROLE_TENANT, status_pb2.SUBSCRIBER_KIND_SMG, "alice", True),
+        (status_pb2.CALLER_ROLE_OPERATOR, status_pb2.SUBSCRIBER_KIND_SMG, "", False)]
     with Client(alice) as client:
         client.cache(1, range(9))
         quick.next()
-        daemon.wait_until(lambda daemon: [row["sent_revision"] for row in rows(daemon)] == 2 * [daemon.status().revision])
+        daemon.wait_until(lambda daemon: [row.sent_revision for row in rows(daemon)] == 2 * [daemon.status().revision])
         assert metric(daemon, "pagoda_event_subscriber_max_lag_events") == 0
         reader = threading.Thread(target=rest_of, args=[quick])
         reader.start()
@@ -249,8 +247,8 @@ def test_its_subscribers_are_counted_and_listed(guarded):
             return metric(daemon, "pagoda_event_subscriber_max_lag_events") > 100
 
         daemon.wait_until(slow_is_behind)
-        (row,) = (row for row in rows(daemon) if row["role"] == "operator")
-        assert row["writing"] and row["lag_events"] > 100
+        (row,) = (row for row in rows(daemon) if row.role == status_pb2.CALLER_ROLE_OPERATOR)
+        assert row.writing and row.lag_events > 100
     slow.stream.cancel()
     quick.stream.cancel()
     reader.join()

@@ -2,7 +2,6 @@
 of Watch."""
 
 import importlib.util
-import json
 import os
 import pathlib
 import random
@@ -15,7 +14,7 @@ import pytest
 import zmq
 from pagoda_client import Client
 from pagoda_daemon import CALL_SECONDS
-from pagoda.v1 import admin_pb2, events_pb2, types_pb2
+from pagoda.v1 import admin_pb2, events_pb2, status_pb2, types_pb2
 from shadow_tree import ShadowTree
 from test_events import TOKENS_PER_BLOCK, Watcher, prompt, work
 from vllm_events import CPU, GPU, Index, MapDecoder, StructDecoder, Subscriber, install_msgspec
@@ -181,8 +180,9 @@ def test_all_subscribers_are_one_row_of_the_status_page(bridged):
     with Client(daemon.channel) as client:
         client.cache(1, range(9))
     follow(daemon, subscriber, Index(MapDecoder()))
-    (row,) = json.loads(daemon.http("/api/v1/subscribers")[1])["subscribers"]
-    assert (row["kind"], row["role"], row["sent_revision"], row["lag_events"]) == ("zmq", "operator", daemon.status().revision, 0)
+    (row,) = daemon.told("subscribers", status_pb2.SubscriberList()).subscribers
+    assert (row.kind, row.role) == (status_pb2.SUBSCRIBER_KIND_ZMQ, status_pb2.CALLER_ROLE_OPERATOR)
+    assert (row.sent_revision, row.lag_events) == (daemon.status().revision, 0)
     assert metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 0, "the daemon does not know the ZMQ subscribers one by one"
 
 

@@ -7,9 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "nlohmann/json.hpp"
 #include "prometheus/text_serializer.h"
-#include "server/http/status_json.h"
+#include "server/admin/copy_status.h"
 
 namespace pagoda::server {
 namespace {
@@ -111,49 +110,74 @@ TEST(DiskMetricsTest, AWindowWithoutAFileHasNoSamples) {
   EXPECT_THAT(Numbers().Text(), Not(HasSubstr("window=\"128\"")));
 }
 
-TEST(DiskJsonTest, SaysHowTheFilesAreUsed) {
-  const Numbers numbers;
-  const Json json = DiskJson(numbers.stats, &numbers.disk, DiskDetail::kForOperators);
-  EXPECT_EQ(json["tier"], "nvme");
-  EXPECT_EQ(json["path"], "/srv/slabs");
-  EXPECT_EQ(json["write_bytes_per_second"], 44'000'000);
-  ASSERT_EQ(json["windows"].size(), 1u);
-  const Json& window = json["windows"][0];
-  EXPECT_EQ(window["window"], "full");
-  EXPECT_EQ(window["engine"], "io_uring");
-  EXPECT_EQ(window["direct"], true);
-  EXPECT_EQ(window["mode"], "readonly");
-  EXPECT_EQ(window["mode_reason"], "8 writes failed");
-  EXPECT_EQ(window["held_slots"], 20);
-  EXPECT_EQ(window["damaged_slots"], 24);
-  EXPECT_EQ(window["waiting_backups"], 9);
-  EXPECT_EQ(window["totals"]["written_blocks"], 14);
-  EXPECT_EQ(window["totals"]["passed_over_blocks"], 3);
-  EXPECT_EQ(window["errors"].dump(), R"({"no space":16})");
+constexpr char kNvme[] = "nvme";
+
+CacheInfo ThreeTiers() {
+  return {.tiers = {{.name = "hbm"}, {.name = "dram"}, {.name = kNvme, .medium = Medium::kDisk}}};
 }
 
-TEST(DiskJsonTest, OthersReadNoPath) {
+TEST(DiskToStatusTest, SaysHowTheFilesAreUsed) {
   const Numbers numbers;
-  const std::string text = DiskJson(numbers.stats, &numbers.disk, DiskDetail::kForAll).dump();
-  EXPECT_THAT(text, Not(HasSubstr("/srv/slabs")));
-  EXPECT_THAT(text, Not(HasSubstr("8 writes failed")));
-  EXPECT_THAT(text, HasSubstr("readonly"));
-  EXPECT_TRUE(DiskJson(numbers.stats, nullptr, DiskDetail::kForOperators).is_null());
+  v1::DiskStatus disk;
+  DiskToStatus(numbers.stats, numbers.disk, ThreeTiers(), &disk);
+  EXPECT_EQ(disk.tier(), v1::TIER_THIRD);
+  EXPECT_EQ(disk.tier_name(), kNvme);
+  EXPECT_EQ(disk.path(), "/srv/slabs");
+  EXPECT_EQ(disk.write_bytes_per_second(), 44'000'000u);
+  ASSERT_EQ(disk.windows_size(), 1);
+  const v1::DiskWindowStatus& window = disk.windows(0);
+  EXPECT_EQ(window.window_size(), 0u);
+  EXPECT_EQ(window.engine(), "io_uring");
+  EXPECT_TRUE(window.direct());
+  EXPECT_EQ(window.mode(), "readonly");
+  EXPECT_EQ(window.mode_reason(), "8 writes failed");
+  EXPECT_EQ(window.held_slots(), 20u);
+  EXPECT_EQ(window.stale_slots(), 21u);
+  EXPECT_EQ(window.quarantined_slots(), 13u);
+  EXPECT_EQ(window.damaged_slots(), 24u);
+  EXPECT_EQ(window.waiting_backups(), 9u);
+  EXPECT_EQ(window.queued_backups(), 17u);
+  EXPECT_EQ(window.queued_fetches(), 18u);
+  EXPECT_EQ(window.running_orders(), 19u);
+  EXPECT_EQ(window.written_blocks_total(), 14u);
+  EXPECT_EQ(window.written_bytes_total(), 1400u);
+  EXPECT_EQ(window.read_blocks_total(), 15u);
+  EXPECT_EQ(window.read_bytes_total(), 1500u);
+  EXPECT_EQ(window.passed_over_blocks_total(), 3u);
+  EXPECT_EQ(window.late_fetches_total(), 6u);
+  EXPECT_EQ(window.failed_backups_total(), 2u);
+  EXPECT_EQ(window.failed_fetches_total(), 5u);
+  EXPECT_EQ(window.erased_blocks_total(), 8u);
+  EXPECT_EQ(window.failed_erases_total(), 22u);
+  ASSERT_EQ(window.errors_total_size(), 1);
+  EXPECT_EQ(window.errors_total(0).ShortDebugString(), R"(name: "no space" count: 16)");
 }
 
-TEST(DiskJsonTest, WhatGoesToADiskIsATransfer) {
+TEST(TransfersToStatusTest, WhatGoesToADiskIsATransfer) {
   Numbers numbers;
   numbers.disk.stats.windows[0].written.blocks = 100;  // In the other window.
-  const CacheInfo cache = {
-      .tiers = {{.name = "hbm"}, {.name = "dram"}, {.name = "nvme", .medium = Medium::kDisk}}};
-  const Json json = TransfersJson(TransferStats(), &numbers.disk, cache);
-  ASSERT_EQ(json["directions"].size(), 6u) << "four in memory, and two of the disk";
-  EXPECT_EQ(json["directions"][0]["busy_seconds"], 0);
-  EXPECT_EQ(json["directions"][4].dump(),
-            R"({"from":"dram","to":"nvme","copies":114,"bytes":1400})");
-  EXPECT_EQ(json["directions"][5].dump(),
-            R"({"from":"nvme","to":"dram","copies":15,"bytes":1500})");
-  EXPECT_EQ(TransfersJson(TransferStats(), nullptr, cache)["directions"].size(), 9u);
+  TransferStats stats;
+  stats.directions[0][1].copies = 3;
+  v1::TransferStatus status;
+  TransfersToStatus(stats, &numbers.disk, ThreeTiers(), &status);
+  ASSERT_EQ(status.directions_size(), 3) << "the one in memory, and two of the disk";
+  EXPECT_EQ(status.directions(0).copies_total(), 3u);
+  EXPECT_TRUE(status.directions(0).has_busy_time());
+  EXPECT_EQ(status.directions(1).ShortDebugString(),
+            "source: TIER_SECONDARY target: TIER_THIRD copies_total: 114 bytes_total: 1400 "
+            "source_name: \"dram\" target_name: \"nvme\"");
+  EXPECT_EQ(status.directions(2).ShortDebugString(),
+            "source: TIER_THIRD target: TIER_SECONDARY copies_total: 15 bytes_total: 1500 "
+            "source_name: \"nvme\" target_name: \"dram\"");
+}
+
+TEST(TransfersToStatusTest, ADirectionWithoutCopiesIsLeftOut) {
+  const Numbers numbers;
+  DiskNumbers unused = numbers.disk;
+  unused.stats.windows[1].written.blocks = unused.stats.windows[1].read.blocks = 0;
+  v1::TransferStatus status;
+  TransfersToStatus(TransferStats(), &unused, ThreeTiers(), &status);
+  EXPECT_EQ(status.directions_size(), 0);
 }
 
 }  // namespace

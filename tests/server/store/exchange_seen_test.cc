@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "google/protobuf/util/json_util.h"
 #include "grpcpp/grpcpp.h"
 #include "server/daemon.h"
 #include "tests/pools/store/redis_servers.h"
@@ -28,8 +28,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-using Json = nlohmann::ordered_json;
 
 Config ConfigOf(const std::string& name) {
   Config config = TestConfig();
@@ -123,6 +121,14 @@ class SeenDaemon {
     close(fd);
     return answer.substr(answer.find("\r\n\r\n") + 3);
   }
+  // The answer of /api/v1/status.
+  v1::GetStatusResponse HttpStatus() const {
+    v1::GetStatusResponse response;
+    const auto status =
+        google::protobuf::util::JsonStringToMessage(Get("/api/v1/status"), &response);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return response;
+  }
   std::string Metric(const std::string& name, const std::string& labels) const {
     return absl::StrCat("\n", name, "{cache=\"", cache_name_, "\"", labels, "} ");
   }
@@ -149,8 +155,9 @@ TEST(ExchangeSeenTest, NothingIsShownIfNothingIsExchanged) {
   SeenDaemon daemon(config);
   const v1::GetStatusResponse status = daemon.Status();
   EXPECT_FALSE(status.has_exchange() || status.has_store() || status.has_peer_server());
-  const Json json = Json::parse(daemon.Get("/api/v1/status"));
-  EXPECT_TRUE(json["exchange"].is_null() && json["store"].is_null() && json["peers"].is_null());
+  const v1::GetStatusResponse http = daemon.HttpStatus();
+  EXPECT_FALSE(http.has_exchange() || http.has_store() || http.has_peer_server());
+  EXPECT_EQ(http.peer_sources_size(), 0);
   EXPECT_THAT(daemon.Get("/metrics"),
               AllOf(Not(HasSubstr("pagoda_store_")), Not(HasSubstr("pagoda_fetches_total")),
                     Not(HasSubstr("pagoda_peer_")), Not(HasSubstr("pagoda_publisher_"))));
@@ -190,10 +197,10 @@ TEST(ExchangeSeenTest, AFetchFromAnotherDaemonIsSeenAtBothEnds) {
   EXPECT_THAT(first.Get("/metrics"),
               AllOf(HasSubstr("\npagoda_peer_gets_total{outcome=\"hit\"} 10\n"),
                     HasSubstr(first.Metric("pagoda_peer_index_blocks", "") + "10\n")));
-  const Json json = Json::parse(first.Get("/api/v1/status"));
-  EXPECT_EQ(json["peers"]["server"]["totals"]["hits"], 10) << json["peers"];
-  EXPECT_EQ(Json::parse(second.Get("/api/v1/status"))["peers"]["sources"][0]["address"],
-            first.peer_endpoint());
+  EXPECT_EQ(first.HttpStatus().peer_server().hits_total(), 10u);
+  const v1::GetStatusResponse http = second.HttpStatus();
+  ASSERT_EQ(http.peer_sources_size(), 1);
+  EXPECT_EQ(http.peer_sources(0).address(), first.peer_endpoint());
 }
 
 // The server is a real one.
@@ -238,10 +245,11 @@ TEST_F(StoreSeenTest, WritesAndFetchesAreCounted) {
                     HasSubstr("\npagoda_store_up 1\n"),
                     HasSubstr("\npagoda_store_operations_total{operation=\"put\",outcome=\"ok\"} "
                               "10\n")));
-  const Json json = Json::parse(second.Get("/api/v1/status"));
-  EXPECT_EQ(json["store"]["totals"]["gets"]["ok"], 10) << json["store"];
-  EXPECT_EQ(json["store"]["servers"][0], ToString(server_->address()));
-  EXPECT_EQ(json["exchange"]["totals"]["fetched_tokens"], 40);
+  const v1::GetStatusResponse http = second.HttpStatus();
+  EXPECT_EQ(CountOf(http.store().gets_total(), "ok"), 10u);
+  ASSERT_EQ(http.store().servers_size(), 1);
+  EXPECT_EQ(http.store().servers(0), ToString(server_->address()));
+  EXPECT_EQ(http.exchange().fetched_tokens_total(), 40u);
 }
 
 TEST_F(StoreSeenTest, AStoreThatIsAwayIsTold) {
@@ -257,9 +265,10 @@ TEST_F(StoreSeenTest, AStoreThatIsAwayIsTold) {
   EXPECT_THAT(daemon.Get("/metrics"),
               AllOf(HasSubstr("\npagoda_store_up 0\n"),
                     HasSubstr(daemon.Metric("pagoda_publisher_store_away", "") + "1\n")));
-  const Json json = Json::parse(daemon.Get("/api/v1/status"));
-  EXPECT_EQ(json["store"]["up"], false);
-  EXPECT_EQ(json["exchange"]["publisher"]["store_away"], true);
+  const v1::GetStatusResponse http = daemon.HttpStatus();
+  EXPECT_TRUE(http.has_store());
+  EXPECT_FALSE(http.store().up());
+  EXPECT_TRUE(http.exchange().publisher().store_away());
 }
 
 }  // namespace
