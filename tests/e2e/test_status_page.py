@@ -6,7 +6,6 @@ dark-390.png, and the upper part of the first as screenshot.png, which is the so
 server/http/page/screenshot.png."""
 
 import contextlib
-import json
 import os
 import pathlib
 import signal
@@ -18,7 +17,7 @@ from cache_traffic import TIERS_WITH_DISK, other_machines
 from chat_load import Engine
 from pagoda_client import Client, authorized
 from pagoda_daemon import Daemon
-from pagoda.v1 import events_pb2, events_pb2_grpc, prefixes_pb2, types_pb2
+from pagoda.v1 import admin_pb2, events_pb2, events_pb2_grpc, prefixes_pb2, status_pb2, types_pb2
 
 PRIMARY, SECONDARY = 1024, 12288
 CACHE = {"name": "demo", "primary": PRIMARY, "secondary": SECONDARY, "tokens_per_block": 16}
@@ -49,10 +48,6 @@ return Array.from({ length: arguments[1] }, (_, i) => {
 
 def number(text):
     return int(text.replace(",", ""))
-
-
-def api(daemon, path, token=None):
-    return json.loads(daemon.http_as(path, token)[1])
 
 
 @pytest.fixture
@@ -87,7 +82,12 @@ def pool_numbers(browser):
 
 
 def map_tiers(daemon):
-    return api(daemon, "/api/v1/blocks")["windows"][0]["tiers"]
+    return daemon.told("blocks", status_pb2.BlockMap()).windows[0].tiers
+
+
+def cells_of(tier):
+    """The cells of a tier's map; a cell is the numbers of its blocks in the STATES."""
+    return list(zip(*(getattr(tier, f"{state}_blocks") for state in STATES)))
 
 
 def pool_truth(daemon):
@@ -121,15 +121,15 @@ def check_it_agrees(browser, daemon):
     assert browser.text("hit-total") == f"{100 * window.prefix_hit_tokens_total / window.prefix_lookup_tokens_total:.1f} %"
     assert number(browser.text("sessions-count")) == status.sessions
     assert number(browser.text("subscribers-count")) == status.subscribers == 1
-    assert sorted(browser.texts("#sessions tbody td:first-child")) == sorted(row["client"] for row in api(daemon, "/api/v1/sessions")["sessions"])
+    assert sorted(browser.texts("#sessions tbody td:first-child")) == sorted(row.client_name for row in daemon.told("sessions", admin_pb2.ListSessionsResponse()).sessions)
 
     # Each square of the map shows the block that the API names. The squares add up to the counts.
     def counted():
-        return {tier["tier"]: dict(zip(STATES, (sum(column) for column in zip(*tier["cells"])))) for tier in map_tiers(daemon)}
+        return {tier.name: {state: sum(getattr(tier, f"{state}_blocks")) for state in STATES} for tier in map_tiers(daemon)}
 
     daemon.wait_until(lambda d: counted() == pool_truth(d), seconds=20)  # A scan can be half a second old.
-    assert [tier["blocks_per_cell"] for tier in map_tiers(daemon)] == [1, 12]
-    cells = map_tiers(daemon)[0]["cells"]
+    assert [tier.blocks_per_cell for tier in map_tiers(daemon)] == [1, 12]
+    cells = cells_of(map_tiers(daemon)[0])
     browser.wait(lambda: browser.run(DRAWN, 10, PRIMARY) == [STATES[cell.index(1)] for cell in cells], "the map", seconds=20)
     assert all(sum(cell[state] for cell in cells) > 10 for state in (1, 2, 3)), "cached, active and pinned blocks are on the map"
 
@@ -138,10 +138,10 @@ def check_it_agrees(browser, daemon):
 
     # The page polls the tenants less often than the pools.
     browser.wait(lambda: sum(map(number, browser.texts("#tenants tbody td:nth-child(3)"))) == used(), "the tenants' blocks", seconds=20)
-    prefixes = api(daemon, "/api/v1/prefixes")["prefixes"]
-    browser.wait(lambda: list(map(number, browser.texts("#prefixes td.saved"))) == [row["saved_tokens"] for row in prefixes[:10]], "the prefixes")
-    copies = {f"{way['from']}-{way['to']}": way["copies"] for way in api(daemon, "/api/v1/transfers")["directions"] if way["copies"]}
-    assert {"primary-secondary", "secondary-primary"} <= set(copies)
+    prefixes = daemon.told("prefixes", status_pb2.TopPrefixes()).prefixes
+    browser.wait(lambda: list(map(number, browser.texts("#prefixes td.saved"))) == [row.saved_tokens for row in prefixes[:10]], "the prefixes")
+    copies = {(way.source_name, way.target_name): way.copies_total for way in daemon.told("transfers", admin_pb2.TransferStatus()).directions}
+    assert {("primary", "secondary"), ("secondary", "primary")} <= set(copies)
     assert sorted(map(number, browser.texts("#transfers tbody td:nth-child(4)"))) == sorted(copies.values())
     assert number(browser.texts("#events tbody td:first-child")[0]) == status.revision
     assert browser.text("subscribers").count("operator") == 1
@@ -314,7 +314,7 @@ def test_a_disk_is_shown_with_how_it_is_used(start_daemon, browser):
     daemon = start_daemon(server=HTTP, cache={"tiers": TIERS_WITH_DISK, "model": {"name": "org/tiny"}})
     with Client(daemon.channel) as client:
         client.cache(1, list(range(16)))
-        daemon.wait_until(lambda _: api(daemon, "/api/v1/status")["disk"]["windows"][0]["totals"]["written_blocks"] == 4)
+        daemon.wait_until(lambda _: daemon.status().disk.windows[0].written_blocks_total == 4)
         browser.resize(1280, 900)
         browser.open(f"http://{daemon.http_address}/")
         browser.wait(lambda: "read and written, by" in browser.text("facts"), "the disk's way of reading and writing")

@@ -7,16 +7,22 @@ const HIT_SECONDS = 60;
 const LEAST_BIN_SECONDS = 3;  // Per point of a chart. The daemon's samples are two seconds apart.
 const SPANS = [[60, "a minute ago"], [120, "2 minutes ago"], [300, "5 minutes ago"], [KEPT_SECONDS, "10 minutes ago"]];
 
-let samples = [];  // By time: { time, lookup_tokens, ... }.
+let samples = [];  // By time: { time, prefix_lookup_tokens_total, ... }, with the names of the totals in /api/v1/history.
+
+const SAMPLED = ["prefix_lookup_tokens_total", "prefix_hit_tokens_total", "secondary_hit_tokens_total", "allocated_blocks_total",
+                 "evicted_blocks_total", "revision"];
 
 function sampleOf(status) {
-  const sum = name => status.windows.reduce((all, window) => all + window.totals[name], 0);
-  const largest = status.windows[status.windows.length - 1].totals;
+  const sum = name => status.windows.reduce((all, window) => all + Number(window[name]), 0);
+  const largest = status.windows[status.windows.length - 1];
   return {
-    time: status.time,
-    lookup_tokens: largest.lookup_tokens, hit_tokens: largest.hit_tokens, secondary_hit_tokens: largest.secondary_hit_tokens,
-    allocated_blocks: sum("allocated_blocks"), evicted_blocks: sum("evicted_blocks") + sum("displaced_blocks"),
-    events: status.revision,
+    time: timeOf(status.time),
+    prefix_lookup_tokens_total: Number(largest.prefix_lookup_tokens_total),
+    prefix_hit_tokens_total: Number(largest.prefix_hit_tokens_total),
+    secondary_hit_tokens_total: Number(largest.secondary_hit_tokens_total),
+    allocated_blocks_total: sum("allocated_blocks_total"),
+    evicted_blocks_total: sum("evicted_blocks_total") + sum("displaced_blocks_total"),
+    revision: Number(status.revision),
   };
 }
 function addSample(sample) {
@@ -83,25 +89,28 @@ function spark(id, name) {
   const points = rates(name);
   draw(id, points, Math.max(1e-9, ...points.filter(v => v !== null)), []);
 }
-const hitRate = (a, b) => b.lookup_tokens > a.lookup_tokens ? (b.hit_tokens - a.hit_tokens) / (b.lookup_tokens - a.lookup_tokens) : null;
+function hitRate(a, b) {
+  const lookups = b.prefix_lookup_tokens_total - a.prefix_lookup_tokens_total;
+  return lookups > 0 ? (b.prefix_hit_tokens_total - a.prefix_hit_tokens_total) / lookups : null;
+}
 
 function showRates() {
-  const zero = { lookup_tokens: 0, hit_tokens: 0 };
+  const zero = { prefix_lookup_tokens_total: 0, prefix_hit_tokens_total: 0 };
   set("hit-now", share(hitRate(before(HIT_SECONDS), last())));
   set("hit-total", share(hitRate(zero, last())));
-  const lower = last().secondary_hit_tokens;
+  const lower = last().secondary_hit_tokens_total;
   $("hit-lower-box").hidden = !lower;
-  set("hit-lower", share(lower / Math.max(1, last().hit_tokens)));
+  set("hit-lower", share(lower / Math.max(1, last().prefix_hit_tokens_total)));
   set("chart-from", span()[1]);
   draw("hit-chart", bins(hitRate), 1, [0, .25, .5, .75, 1]);
-  set("rate-hits", rate(rateOf("hit_tokens")));
-  set("rate-lookups", rate(rateOf("lookup_tokens")));
-  set("rate-allocated", rate(rateOf("allocated_blocks")));
-  set("rate-evicted", rate(rateOf("evicted_blocks")));
-  set("rate-events", rate(rateOf("events")));
-  set("total-allocated", count(last().allocated_blocks));
-  set("total-evicted", count(last().evicted_blocks));
-  set("revision", count(last().events));
-  for (const [id, name] of [["hits", "hit_tokens"], ["allocated", "allocated_blocks"], ["evicted", "evicted_blocks"],
-                            ["events", "events"]]) spark(`spark-${id}`, name);
+  set("rate-hits", rate(rateOf("prefix_hit_tokens_total")));
+  set("rate-lookups", rate(rateOf("prefix_lookup_tokens_total")));
+  set("rate-allocated", rate(rateOf("allocated_blocks_total")));
+  set("rate-evicted", rate(rateOf("evicted_blocks_total")));
+  set("rate-events", rate(rateOf("revision")));
+  set("total-allocated", count(last().allocated_blocks_total));
+  set("total-evicted", count(last().evicted_blocks_total));
+  set("revision", count(last().revision));
+  for (const [id, name] of [["hits", "prefix_hit_tokens_total"], ["allocated", "allocated_blocks_total"],
+                            ["evicted", "evicted_blocks_total"], ["events", "revision"]]) spark(`spark-${id}`, name);
 }

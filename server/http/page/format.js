@@ -7,12 +7,22 @@ const STATE_NAMES = { free: "free", cached: "cached", active: "active", pinned: 
 
 const $ = id => document.getElementById(id);
 
+// Values of protobuf's JSON. A 64-bit integer is a text: arithmetic begins with Number().
+const timeOf = text => Date.parse(text.replace(/(\.\d{3})\d+/, "$1")) / 1000;  // "2026-11-30T10:00:00.123456Z", in seconds.
+const secondsOf = text => parseFloat(text);  // "1.500s".
+const hex = text => BigInt(text).toString(16).padStart(16, "0");
+const hexOfBytes = base64 => [...atob(base64)].map(c => c.charCodeAt(0).toString(16).padStart(2, "0")).join("");
+const windowName = size => size === 0 ? "full" : String(size);
+// The value of an enumeration in words: ("EVENT_TYPE_STORED", "EVENT_TYPE_") is "stored".
+const wordOf = (value, prefix) => value.slice(prefix.length).toLowerCase().replaceAll("_", " ");
+
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const count = n => whole.format(n);
 const rate = n => n === null ? "–" : n > 0 && n < 100 ? tenth.format(n) : whole.format(n);
 const share = n => n === null ? "–" : `${tenth.format(100 * n)} %`;
 function bytes(n) {
+  n = Number(n);
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
   for (; n >= 1024 && unit < units.length - 1; ++unit) n /= 1024;
@@ -25,7 +35,7 @@ function duration(seconds) {
   return (first < 0 ? parts.slice(3) : parts.slice(first, first + 2)).map(([n, unit]) => `${n} ${unit}`).join(" ");
 }
 const clock = seconds => new Date(seconds * 1000).toLocaleTimeString("en-GB");
-const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+const plural = (n, word) => `${count(n)} ${word}${Number(n) === 1 ? "" : "s"}`;
 
 // Control characters and marks of the text direction as their codes, so that a name shows what it
 // has and cannot turn around.

@@ -4,34 +4,36 @@
 let poolsShape = null;
 let pools = [];  // The drawn pools: { canvas, cells, perCell, cursor, ... }.
 let tierNames = [];  // Nearest first.
-const tierName = tier => `${tier[0].toUpperCase()}${tier.slice(1)} tier`;
+let tierInfos = [];  // Of the shown cache: { tier, name, medium }.
+const tierInfo = tier => tierInfos.find(one => one.tier === tier);  // By a value of the enumeration Tier.
+const tierNameOf = tier => tierInfo(tier).name;
+const isOnDisk = tier => tierInfo(tier.tier).medium === "MEDIUM_DISK";
+const tierTitle = name => `${name[0].toUpperCase()}${name.slice(1)} tier`;
 const tierText = tier => {
-  const place = tierNames.indexOf(tier.tier);
-  if (tier.memory === "disk") return `copies of blocks in memory, and blocks offloaded from the ${tierNames[place - 1]} tier`;
+  const place = tierNames.indexOf(tier.name);
+  if (isOnDisk(tier)) return `copies of blocks in memory, and blocks offloaded from the ${tierNames[place - 1]} tier`;
   return place > 0 ? `blocks offloaded from the ${tierNames[place - 1]} tier` : "where engines compute";
 };
 const DISK_MODES = { readwrite: "", readonly: "Nothing more is written to this disk, because writes failed. ", off: "This disk is off: it is neither read nor written. " };
 function diskText(disk, window, tier) {
-  if (disk === null || disk.tier !== tier.tier) return "";
-  const file = disk.windows.find(one => one.window === window.window);
+  if (disk === undefined || disk.tier !== tier.tier) return "";
+  const file = disk.windows.find(one => one.window_size === window.window_size);
   return file ? DISK_MODES[file.mode] : "";
 }
-const windowText = name => name === "full" ? "full attention" : `sliding window of ${count(Number(name))} tokens`;
+const windowText = size => size === 0 ? "full attention" : `sliding window of ${count(size)} tokens`;
 
 // The hit rates of other capacities. A window without a curve does not speak if another one has one.
-function showAdvice(status) {
-  const window = status.windows.find(one => one.hit_rate_curve.unavailable === null) || status.windows[status.windows.length - 1];
-  const curve = window.hit_rate_curve;
-  const blocks = window.tiers.reduce((all, tier) => all + tier.capacity_blocks, 0);
+function showAdvice({ windows }) {
+  const curve = windows.find(one => one.unavailable === "") || windows[windows.length - 1];
   const now = (curve.points.find(point => point.capacity_factor === 1) || {}).hit_rate;
   fill("advice", curve.points.map(point => [
-    [`${point.capacity_factor}x`, "left"], [count(point.capacity_factor * blocks), "wide"], share(point.hit_rate),
+    [`${point.capacity_factor}x`, "left"], [count(point.capacity_blocks), "wide"], share(point.hit_rate),
     point.error > 0 ? `± ${tenth.format(100 * point.error)}` : "measured", count((point.hit_rate - now) * curve.lookup_tokens_per_hour)]),
-    curve.unavailable || "");
-  const end = curve.gain_ends_factor === null ? `So far the daemon has seen blocks for ${tenth.format(curve.known_factor || 0)}x.` :
+    curve.unavailable);
+  const end = curve.gain_ends_factor === 0 ? `So far the daemon has seen blocks for ${tenth.format(curve.known_factor)}x.` :
     `The gain ends at ${tenth.format(curve.gain_ends_factor)}x.`;
   set("advice-text", "The hit rate of prompt blocks at other capacities of all tiers together, from a sample of the blocks." +
-    (curve.unavailable === null ? ` ${plural(curve.observed_requests, "request")} in ${duration(curve.observed_seconds)}. ${end}` : ""));
+    (curve.unavailable === "" ? ` ${plural(curve.observed_requests, "request")} in ${duration(secondsOf(curve.observed_time))}. ${end}` : ""));
 }
 
 // Empty if every cached block has the default priority.
@@ -41,21 +43,25 @@ const prioritiesText = all => all.every(one => one.priority === 35) ? "" :
 const duplicatesText = n => n === 0 ? "" : `${count(n)} of the cached blocks are copies of blocks in nearer tiers, and are evicted first. `;
 
 // For pools in host memory only.
-const PAGES = {plain: "plain pages", transparent: "transparent huge pages", "2MiB": "huge pages of 2 MiB", "1GiB": "huge pages of 1 GiB"};
+const PAGES = {
+  MEMORY_PAGES_PLAIN: "plain pages", MEMORY_PAGES_TRANSPARENT: "transparent huge pages",
+  MEMORY_PAGES_2MIB: "huge pages of 2 MiB", MEMORY_PAGES_1GIB: "huge pages of 1 GiB",
+};
 const pagesText = pages => pages in PAGES ? ` in ${PAGES[pages]}` : "";
+const memoryText = tier => isOnDisk(tier) ? "disk" : tier.memory_kind === "MEMORY_KIND_CUDA" ? `cuda:${tier.device}` : "host";
 
 function makePool(window, tier) {
-  const box = make("div", "pool");
+  const box = make("div", "pool"), name = `${tierTitle(tier.name)}, ${windowText(window.window_size)}`;
   const head = make("div", "head");
-  head.append(make("h3", "", `${tierName(tier.tier)}, ${windowText(window.window)}`),
-    make("span", "quiet num", `${plural(tier.capacity_blocks, "block")} of ${bytes(window.block_bytes)}, ` +
-      `${bytes(tier.capacity_blocks * window.block_bytes)} in all, on ${tier.memory}${pagesText(tier.pages)}: ${tierText(tier)}`));
+  head.append(make("h3", "", name),
+    make("span", "quiet num", `${plural(tier.capacity_blocks, "block")} of ${bytes(tier.block_bytes)}, ` +
+      `${bytes(tier.capacity_blocks * tier.block_bytes)} in all, on ${memoryText(tier)}${pagesText(tier.memory_pages)}: ${tierText(tier)}`));
   const counts = make("div", "counts num"), bar = make("div", "share");
   const numbers = {};
   for (const state of STATES) {
     const item = make("span");
     numbers[state] = make("b", "num", "–");
-    numbers[state].id = `${window.window}-${tier.tier}-${state}`;
+    numbers[state].id = `${windowName(window.window_size)}-${tier.name}-${state}`;
     item.append(make("i", `key ${state}`), STATE_NAMES[state], numbers[state]);
     counts.append(item);
   }
@@ -68,7 +74,7 @@ function makePool(window, tier) {
   note.setAttribute("aria-live", "polite");
   const priorities = make("p", "help num");
   box.append(head, bar, counts, priorities, canvas, note);
-  const pool = { box, numbers, parts, priorities, canvas, note, cells: [], perCell: 1, cursor: null, tier: tier.tier, name: `${tierName(tier.tier)}, ${windowText(window.window)}` };
+  const pool = { box, numbers, parts, priorities, canvas, note, cells: [], perCell: 1, cursor: null, name };
   canvas.addEventListener("pointermove", event => point(pool, cellAt(pool, event)));
   canvas.addEventListener("pointerleave", () => point(pool, null));
   canvas.addEventListener("blur", () => point(pool, null));
@@ -82,8 +88,9 @@ function makePool(window, tier) {
 }
 
 function showPools(status, blocks) {
-  tierNames = status.cache.tiers.map(tier => tier.name);
-  const shape = JSON.stringify(status.windows.map(w => [w.window, w.tiers.map(t => [t.tier, t.capacity_blocks])]));
+  tierInfos = status.cache.tiers;
+  tierNames = tierInfos.map(tier => tier.name);
+  const shape = JSON.stringify(status.windows.map(w => [w.window_size, w.tiers.map(t => [t.name, t.capacity_blocks])]));
   if (shape !== poolsShape) {
     poolsShape = shape;
     pools = [];
@@ -100,8 +107,8 @@ function showPools(status, blocks) {
     }
     pool.priorities.textContent = diskText(status.disk, window, tier) + duplicatesText(tier.duplicate_blocks) + prioritiesText(tier.cached_by_priority);
     const map = blocks.windows[w].tiers[t];
-    pool.cells = map.cells;
-    pool.perCell = map.blocks_per_cell;
+    pool.cells = map.free_blocks.map((_, cell) => STATES.map(state => map[`${state}_blocks`][cell]));
+    pool.perCell = Number(map.blocks_per_cell);
     pool.canvas.setAttribute("aria-label", `${pool.name}: ` + STATES.map(s => `${count(tier[`${s}_blocks`])} ${STATE_NAMES[s]}`).join(", "));
     paint(pool);
     describe(pool);

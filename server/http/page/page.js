@@ -1,5 +1,5 @@
-// The status page. It asks /api/v1 once a second and shows the answers. server/STATUS.md lists the
-// fields.
+// The status page. It asks /api/v1 once a second and shows the answers: messages of proto/, as
+// server/STATUS.md says.
 "use strict";
 
 const POLL_MS = 1000;
@@ -11,11 +11,14 @@ const tokenNow = () => sessionStorage.getItem(TOKEN_KEY) || "";
 let cacheName = "";  // The cache that is shown; "" before the first answer.
 let epoch = null;
 let started = null;  // The daemon's start time. A different one means another process.
-let access = null;
+let access = null;  // "operator", "token" (a token shows more) or "refused".
 let answeredAt = null;
 let failures = 0;
 let late = false;
 let polls = 0;
+
+const ACCESS = { STATUS_ACCESS_OPERATOR: "operator", STATUS_ACCESS_NEEDS_TOKEN: "token", STATUS_ACCESS_REFUSED: "refused" };
+const stateOf = status => wordOf(status.state, "DAEMON_STATE_");
 
 // --- Requests ---
 
@@ -44,22 +47,22 @@ async function poll() {
   const watch = setTimeout(() => { late = true; showPresence(); }, LATE_MS);
   try {
     const known = await ask("caches", stop.signal);
-    chooseCache(known.caches.map(cache => cache.name));
-    lastState = known.state;
+    chooseCache(known.caches.map(row => row.cache.name));
     $("waiting").hidden = known.caches.length > 0;
+    const status = await ask("status", stop.signal);
     if (known.caches.length === 0) {
+      lastState = stateOf(status);
       answeredAt = Date.now();
       failures = 0;
       late = false;
       return showPresence();
     }
-    const status = await ask("status", stop.signal);
-    access = status.access;
+    access = ACCESS[status.access];
     if (status.start_time !== started || status.epoch !== epoch) await meet(status, stop.signal);
     addSample(sampleOf(status));
     const slow = polls++ % 2 === 0;
-    const [blocks, transfers, events, sessions, tenants, subscribers, prefixes] = await Promise.all([
-      ask("blocks", stop.signal), ask("transfers", stop.signal),
+    const [blocks, curves, events, sessions, tenants, subscribers, prefixes] = await Promise.all([
+      ask("blocks", stop.signal), slow ? ask("hit_rate_curve", stop.signal) : undefined,
       paused ? null : askAsOperator(`events?since=${lastRevision}&limit=${KEPT_EVENTS}`, stop.signal),
       ...["sessions", "tenants", "subscribers", "prefixes"].map(name => slow ? askAsOperator(name, stop.signal) : undefined)]);
     answeredAt = Date.now();
@@ -69,11 +72,13 @@ async function poll() {
     showStatus(status);
     showRates();
     showPools(status, blocks);
-    showAdvice(status);
-    showTransfers(transfers, status.time);
+    showTransfers(status.transfers, timeOf(status.time));
     showExchange(status);
     showEvents(events);
-    if (slow) showLists(status, { sessions, tenants, subscribers, prefixes });
+    if (slow) {
+      showAdvice(curves);
+      showLists(status, { sessions, tenants, subscribers, prefixes });
+    }
   } catch (error) {
     ++failures;
   } finally {
@@ -104,18 +109,16 @@ function showCache(name) {
 async function meet(status, signal) {
   const history = await ask("history", signal);
   samples = history.times.map((time, i) => {
-    const sample = { time };
-    for (const name of Object.keys(history)) {
-      if (Array.isArray(history[name]) && name !== "times") sample[name] = history[name][i];
-    }
+    const sample = { time: timeOf(time) };
+    for (const name of SAMPLED) sample[name] = Number(history[name][i]);
     return sample;
   });
   if (epoch !== null && (status.epoch !== epoch || status.start_time !== started)) {
-    restarted = `The daemon was restarted at ${clock(status.start_time)}.`;
+    restarted = `The daemon was restarted at ${clock(timeOf(status.start_time))}.`;
   }
   epoch = status.epoch;
   started = status.start_time;
-  lastRevision = 0;
+  lastRevision = "0";
   shownEvents = [];
   lastTransfers = null;
   lastExchange = null;
@@ -127,17 +130,17 @@ async function meet(status, signal) {
 
 function diskFact(disk, file) {
   const mode = { readwrite: "read and written", readonly: "read-only", off: "off" }[file.mode];
-  const limit = disk.write_bytes_per_second;
-  const waiting = file.waiting_backups + file.queued_backups;
+  const limit = Number(disk.write_bytes_per_second);
+  const waiting = Number(file.waiting_backups) + Number(file.queued_backups);
   return `${mode}, by ${file.engine} ${file.direct ? "with" : "without"} O_DIRECT; ` +
-    `${bytes(file.totals.written_bytes)} written${limit ? `, at most ${bytes(limit)}/s` : ""}, ${bytes(file.totals.read_bytes)} read` +
+    `${bytes(file.written_bytes_total)} written${limit ? `, at most ${bytes(limit)}/s` : ""}, ${bytes(file.read_bytes_total)} read` +
     (waiting ? `; ${plural(waiting, "block")} to be written` : "");
 }
 
 // The engine's process, in a line.
 function engineFact(engine) {
-  if (engine === null) return "none";
-  const again = engine.restarts === 0 ? "" : `, started again ${plural(engine.restarts, "time")}`;
+  if (engine === undefined) return "none";
+  const again = engine.restarts === "0" ? "" : `, started again ${plural(engine.restarts, "time")}`;
   if (!engine.up) return `not up${again}${engine.problem ? `: ${engine.problem}` : ""}`;
   return `${engine.model}: ${count(engine.running_requests)} running, ${count(engine.waiting_requests)} waiting${again}`;
 }
@@ -145,8 +148,8 @@ function engineFact(engine) {
 // The kernels that the bundled engine runs on a GPU, and the kernels that the self-test has left
 // out, with the reason.
 function gpuFacts(test) {
-  if (test === null) return [];
-  const runs = test.passed ? test.kernels.filter(kernel => kernel.outcome === "runs" && kernel.needed) : [];
+  if (test === undefined) return [];
+  const runs = test.problem === undefined ? test.kernels.filter(kernel => kernel.outcome === "runs" && kernel.needed) : [];
   const named = kernels => kernels.map(kernel => `${kernel.part} by ${kernel.family}`).join(", ");
   const out = test.kernels.filter(kernel => kernel.outcome !== "runs" && kernel.outcome !== "right");
   return [
@@ -158,23 +161,23 @@ function gpuFacts(test) {
 function showStatus(status) {
   document.title = `Pagoda: ${status.cache.name}`;
   set("cache-name", status.cache.name);
-  set("uptime", duration(status.uptime_seconds));
+  set("uptime", duration(secondsOf(status.uptime)));
   set("tokens-per-block", count(status.cache.tokens_per_block));
   const facts = [
     ["Version", `pagodad ${status.version}`],
-    ["Started", new Date(status.start_time * 1000).toLocaleString("en-GB")],
-    ["Model", status.cache.model || "not named by the configuration"],
-    ["Layers", plural(status.cache.layers, "attention layer")],
-    ...status.windows.map(window => [`Window ${window.window}`,
-      `${plural(window.layers, "layer")}, ${bytes(window.block_bytes)} a block` + (window.holes ? `, ${plural(window.holes, "hole")}` : "")]),
+    ["Started", new Date(timeOf(status.start_time) * 1000).toLocaleString("en-GB")],
+    ["Model", status.cache.model_fingerprint || "not named by the configuration"],
+    ["Layers", plural(status.windows.reduce((n, w) => n + w.layers, 0), "attention layer")],
+    ...status.windows.map(window => [`Window ${windowName(window.window_size)}`,
+      `${plural(window.layers, "layer")}, ${bytes(window.tiers[0].block_bytes)} a block` + (window.holes ? `, ${plural(window.holes, "hole")}` : "")]),
     ["Sequences", `${count(status.sequences)} running`],
     ["Pins", `${plural(status.pins, "pin")} on ${plural(status.windows.reduce((n, w) => n + w.pinned_blocks, 0), "block")}`],
-    ["Quarantined", status.quarantined_blocks === 0 ? "no blocks" :
+    ["Quarantined", status.quarantined_blocks === "0" ? "no blocks" :
       `${plural(status.quarantined_blocks, "block")} of ${plural(status.quarantines, "ended session")}`],
     ["Recovered after a restart", plural(status.recovered_blocks, "block")],
-    ...(status.disk === null ? [] : status.disk.windows.map(file => [`Disk ${status.disk.tier}, window ${file.window}`, diskFact(status.disk, file)])),
+    ...(status.disk === undefined ? [] : status.disk.windows.map(file => [`Disk ${status.disk.tier_name}, window ${windowName(file.window_size)}`, diskFact(status.disk, file)])),
     ["Event log", `revisions ${count(status.oldest_revision)} to ${count(status.revision)}`],
-    ["Epoch", status.epoch],
+    ["Epoch", hex(status.epoch)],
     ["Bundled engine", engineFact(status.engine)],
     ...gpuFacts(status.gpu_self_test),
   ];
@@ -191,7 +194,7 @@ function showStatus(status) {
     if (dt.textContent !== visible(name)) dt.textContent = visible(name);
     if (dd.textContent !== shown) dd.textContent = shown;
   });
-  lastState = status.state;
+  lastState = stateOf(status);
 }
 let lastState = "connecting";
 
