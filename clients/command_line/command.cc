@@ -11,6 +11,7 @@
 #include "clients/command_line/terminal/terminal.h"
 #include "clients/cpp/channel.h"
 #include "nlohmann/json.hpp"
+#include "wire/message_json.h"
 
 namespace pagoda {
 namespace {
@@ -80,6 +81,20 @@ int ReportOutcome(const std::string& program, const std::string& endpoint_option
   std::cerr << "Start a daemon with deploy/run.sh, or name another one with " << endpoint_option
             << " or PAGODA_ENDPOINT." << std::endl;
   return kExitUnreachable;
+}
+
+absl::Status PrintJson(const google::protobuf::Message& message) {
+  const absl::StatusOr<std::string> json = JsonOf(message);
+  if (!json.ok()) return json.status();
+  std::cout << *json << std::endl;
+  return absl::OkStatus();
+}
+
+absl::Status PrintResult(const GlobalOptions& globals, const std::string& text,
+                         const google::protobuf::Message& message) {
+  if (globals.output == OutputFormat::kJson) return PrintJson(message);
+  std::cout << text << std::endl;
+  return absl::OkStatus();
 }
 
 void PrintResult(const GlobalOptions& globals, const std::string& text,

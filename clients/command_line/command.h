@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "clients/cpp/channel.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/channel.h"
 #include "nlohmann/json_fwd.hpp"
 
@@ -42,7 +43,13 @@ struct GlobalOptions {
   absl::Duration timeout() const { return absl::Seconds(timeout_seconds); }
 };
 
-// Writes a command's result to standard output: `json` on one line with -o json, else `text`.
+// Writes a message of the daemon to standard output, as JSON on one line: see wire/message_json.h.
+// Error: INTERNAL.
+absl::Status PrintJson(const google::protobuf::Message& message);
+// Writes a command's result to standard output: `message` as PrintJson with -o json, else `text`.
+absl::Status PrintResult(const GlobalOptions& globals, const std::string& text,
+                         const google::protobuf::Message& message);
+// The same for a result that the command has computed.
 void PrintResult(const GlobalOptions& globals, const std::string& text,
                  const nlohmann::ordered_json& json);
 

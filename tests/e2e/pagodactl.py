@@ -5,6 +5,8 @@ import os
 import pathlib
 import subprocess
 
+from google.protobuf import json_format
+
 PAGODACTL = pathlib.Path(os.environ["PAGODA_BIN"]) / "pagodactl"
 PAGODA_PLAN = PAGODACTL.with_name("pagoda-plan")
 RUN_SECONDS = 60
@@ -28,3 +30,9 @@ def run_ok(daemon, *arguments, program=PAGODACTL):
 
 def run_json(daemon, *arguments, program=PAGODACTL):
     return json.loads(run_ok(daemon, *arguments, "-o", "json", program=program))
+
+
+def run_message(daemon, message, *arguments):
+    """What `-o json` wrote, read into the message. It has every field of the JSON, else this
+    fails."""
+    return json_format.Parse(run_ok(daemon, *arguments, "-o", "json"), message)

@@ -13,7 +13,9 @@ import pytest
 from caches_daemon import BLOCK_BYTES, IDENTITY, LAYERS, MEMORY, TOKENS_PER_BLOCK, CachesDaemon
 from engine_process import MODEL
 from engine_process import run as run_engine
-from pagodactl import PAGODA_PLAN, run, run_json, run_ok
+from google.protobuf import json_format
+from pagoda.v1 import admin_pb2, caches_pb2, types_pb2
+from pagodactl import PAGODA_PLAN, run, run_json, run_message, run_ok
 
 BLOCKS = (1 << 20) // BLOCK_BYTES
 
@@ -63,7 +65,7 @@ def test_a_daemon_without_a_cache_waits_for_clients(daemon):
         pagoda.connect(daemon.endpoint)
     assert refusal.value.reason == "UNKNOWN_CACHE"
     assert "waits for clients" in run_ok(daemon, "status")
-    assert run_json(daemon, "status")["caches"] == []
+    assert not run_message(daemon, admin_pb2.GetStatusResponse(), "status").HasField("cache")
 
 
 def test_what_a_client_opens_is_what_it_asked_for(daemon):
@@ -408,10 +410,10 @@ def test_pagodactl_opens_lists_shows_and_drops(daemon):
     assert refused.returncode == 1 and "CACHE_MISMATCH" in refused.stderr
     daemon.open("gemma")
 
-    listed = run_json(daemon, "caches")
-    assert [(row["name"], row["windows"], row["layers"]) for row in listed["caches"]] == [
-        ("llama", ["64", "full"], ["2x2x8:float32", "1xK16:float16@64"]), ("gemma", ["full"], ["2x2x8:float32"])]
-    assert listed["budgets"] == [{"medium": "host", "bytes": MEMORY, "free_bytes": daemon.free()}]
+    listed = run_message(daemon, caches_pb2.ListCachesResponse(), "caches")
+    assert [(row.cache.name, [window.window_size for window in row.cache.windows], [group.count for group in row.layers])
+            for row in listed.caches] == [("llama", [64, 0], [2, 1]), ("gemma", [0], [2])]
+    assert list(listed.budgets) == [caches_pb2.BudgetRow(medium=types_pb2.MEDIUM_HOST, bytes=MEMORY, free_bytes=daemon.free())]
     table = run_ok(daemon, "caches")
     assert "org/llama" in table and "2 caches" in table and "64.0 MiB" in table
     assert "2x2x8:float32 1xK16:float16@64" in run_ok(daemon, "caches", "show", "llama")
@@ -421,9 +423,9 @@ def test_pagodactl_opens_lists_shows_and_drops(daemon):
         assert unnamed.returncode == 1 and "CACHE_NOT_NAMED" in unnamed.stderr and "--cache NAME" in unnamed.stderr
         assert [row["client_name"] for row in run_json(daemon, "sessions", "--cache", "gemma")["sessions"]] == ["engine-0"]
         assert run_json(daemon, "sessions", "--cache", "llama")["sessions"] == []
-        status = run_json(daemon, "status")
-        assert [(one["cache"]["name"], one["sessions"]) for one in status["caches"]] == [("llama", 0), ("gemma", 1)]
-        assert run_json(daemon, "status", "--cache", "gemma")["sessions"] == 1
+        statuses = [json_format.Parse(line, admin_pb2.GetStatusResponse()) for line in run_ok(daemon, "status", "-o", "json").splitlines()]
+        assert [(one.cache.name, one.sessions) for one in statuses] == [("llama", 0), ("gemma", 1)]
+        assert run_message(daemon, admin_pb2.GetStatusResponse(), "status", "--cache", "gemma").sessions == 1
         assert run_ok(daemon, "status").count("pagodad ") == 1
         top = run(daemon, "top", "--once", "--interval", "0.1", "--cache", "gemma")
         assert top.returncode == 0 and "gemma" in top.stdout

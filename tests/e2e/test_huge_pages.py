@@ -8,7 +8,7 @@ import pagoda
 import pytest
 from pagoda_client import Client
 from pagoda_daemon import HTTP, Daemon
-from pagodactl import run_json, run_ok
+from pagodactl import run_message, run_ok
 from pagoda.v1 import admin_pb2
 from warm_daemon import WarmDaemon
 
@@ -25,7 +25,7 @@ def test_a_daemon_starts_with_what_there_is_and_says_so(start_daemon, asked):
     pages = NAMES[told]
     assert asked != "off" or pages == "plain"
     assert daemon.told("status", admin_pb2.GetStatusResponse()).windows[0].tiers[0].memory_pages == told
-    assert run_json(daemon, "status")["windows"][0]["tiers"][0]["pages"] == pages
+    assert run_message(daemon, admin_pb2.GetStatusResponse(), "status").windows[0].tiers[0].memory_pages == told
     assert re.search(r" on host in .*pages", run_ok(daemon, "status"))
     metrics = HTTP.open(f"http://{daemon.http_address}/metrics").read().decode()
     samples = {name: float(value) for name, value in re.findall(r'^pagoda_pool_bytes\{cache="[^"]+",tier="primary",pages="(\w+)"\} (\S+)$',

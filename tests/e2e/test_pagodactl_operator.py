@@ -50,11 +50,11 @@ def test_sessions_show_what_each_client_has(daemon, two_clients):
     engine, loader = two_clients
     sessions = run_json(daemon, "sessions")["sessions"]
     assert [row["client_name"] for row in sessions] == ["engine-0", "loader"]
-    assert [row["session_id"] for row in sessions] == [engine.session.session_id, loader.session.session_id]
-    assert (sessions[0]["sequences"], sessions[0]["raw_blocks"]) == (2, 0)
-    assert (sessions[1]["sequences"], sessions[1]["raw_blocks"]) == (0, 5)
-    assert sessions[1]["lease_seconds"] == 45
-    assert 0 < sessions[1]["lease_left_seconds"] <= 45
+    assert [row["session_id"] for row in sessions] == [str(engine.session.session_id), str(loader.session.session_id)]
+    assert (sessions[0]["sequences"], sessions[0]["raw_blocks"]) == ("2", "0")
+    assert (sessions[1]["sequences"], sessions[1]["raw_blocks"]) == ("0", "5")
+    assert sessions[1]["lease"] == "45s"
+    assert 0 < float(sessions[1]["lease_left"].removesuffix("s")) <= 45
     table = run_ok(daemon, "sessions")
     assert "CLIENT" in table and "engine-0" in table and table.endswith("2 sessions\n")
 
@@ -63,7 +63,7 @@ def test_sequences_show_tokens_and_blocks(daemon, two_clients):
     engine, loader = two_clients
     rows = run_json(daemon, "sequences")["sequences"]
     assert [(row["sequence_id"], row["matched_tokens"], row["token_count"], row["blocks"]) for row in rows] == [
-        (1, 8, 10, 3), (2, 0, 6, 2)]
+        ("1", 8, 10, 3), ("2", 0, 6, 2)]
     assert run_json(daemon, "sequences", "--session", loader.session.session_id)["sequences"] == []
     assert len(run_json(daemon, "sequences", "--session", engine.session.session_id, "--limit", 1)["sequences"]) == 1
     assert run_ok(daemon, "sequences").endswith("2 sequences\n")
@@ -74,13 +74,13 @@ def test_deferred_blocks_are_counted(daemon):
         client.add(1, prompt(8))
         client.run(step=3, completed_step=1, free_sequence={"sequence_id": 1})
         row, = run_json(daemon, "sessions")["sessions"]
-        assert (row["step"], row["completed_step"], row["deferred_blocks"]) == (3, 1, 2)
+        assert (row["step"], row["completed_step"], row["deferred_blocks"]) == ("3", "1", "2")
 
 
 def test_lists_are_fetched_to_their_end(daemon):
     opened = [Client(daemon.channel, name=f"client-{number}") for number in range(250)]
     rows = run_json(daemon, "sessions")["sessions"]
-    assert [row["session_id"] for row in rows] == [client.session.session_id for client in opened]
+    assert [row["session_id"] for row in rows] == [str(client.session.session_id) for client in opened]
     assert len(run_json(daemon, "sessions", "--limit", 120)["sessions"]) == 120
     assert run_ok(daemon, "sessions").endswith("250 sessions\n")
 
@@ -116,7 +116,7 @@ def test_an_ended_session_is_over_for_its_client(daemon):
     client = Client(daemon.channel, name="stuck")
     client.cache(9, prompt(8))
     client.add(1, prompt(20))
-    assert run_json(daemon, "end-session", client.session.session_id) == {"session_id": client.session.session_id}
+    assert run_json(daemon, "end-session", client.session.session_id) == {}
     assert run_json(daemon, "sessions")["sessions"] == []
     with pytest.raises(OperationError) as refused:
         client.allocate(1)
@@ -136,7 +136,7 @@ def test_what_a_living_writer_could_write_is_quarantined_until_an_operator_force
     assert run_json(daemon, "sessions")["sessions"][0]["writer_pids"] == [os.getpid()]
     run_ok(daemon, "end-session", session)
     row, = run_json(daemon, "quarantine")["quarantines"]
-    assert (row["session_id"], row["client_name"], row["blocks"], row["writer_pids"]) == (session, "writer", 5, [os.getpid()])
+    assert (row["session_id"], row["client_name"], row["blocks"], row["writer_pids"]) == (str(session), "writer", 5, [os.getpid()])
     assert "5 blocks of 1 ended session" in run_ok(daemon, "status")
     assert "quarantined: 5 blocks of 1 ended session" in run_ok(daemon, "top", "--once", "--interval", 0.1)
     refused = run(daemon, "quarantine", "release", session)
@@ -157,9 +157,9 @@ def test_tenants_show_what_each_has(start_daemon):
         client.add(2, [9] * 4)
         default_tenant, team = run_json(daemon, "--auth-token-file", token_file, "tenants")["tenants"]
         assert default_tenant["name"] == ""
-        assert (team["name"], team["sessions"], team["sequences"]) == ("team-a", 1, 1)
+        assert (team["name"], team["sessions"], team["sequences"]) == ("team-a", "1", "1")
         use, = team["use"]
-        assert (use["tier"], use["used_blocks"], use["cached_blocks"], use["quota_blocks"]) == ("primary", 3, 2, None)
+        assert use == {"window_size": 0, "tier": "TIER_PRIMARY", "tier_name": "primary", "used_blocks": 3, "cached_blocks": 2}
         session, = run_json(daemon, "--auth-token-file", token_file, "sessions")["sessions"]
         assert session["tenant"] == "team-a"
         assert "team-a" in run_ok(daemon, "--auth-token-file", token_file, "top", "--once", "--interval", 0.1)

@@ -9,7 +9,7 @@ from pagoda import _rings
 from pagoda._contract import Calls, v1
 from pagoda._map_socket import SessionRef
 from pagoda.v1 import admin_pb2
-from pagodactl import run_json, run_ok
+from pagodactl import run_message, run_ok
 
 pytest.importorskip("pagoda._native", reason="the build has no native extension for the Python package")
 
@@ -23,7 +23,8 @@ def connect(daemon, **options):
 
 def transports(daemon):
     """By session, as pagodactl tells them."""
-    return {session["session_id"]: session["transport"] for session in run_json(daemon, "sessions")["sessions"]}
+    names = {admin_pb2.SESSION_TRANSPORT_RINGS: "rings", admin_pb2.SESSION_TRANSPORT_GRPC: "grpc"}
+    return {session.session_id: names[session.transport] for session in run_message(daemon, admin_pb2.ListSessionsResponse(), "sessions").sessions}
 
 
 def batches_run(daemon):

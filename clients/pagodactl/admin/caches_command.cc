@@ -21,14 +21,13 @@
 #include "clients/pagodactl/admin/commands.h"
 #include "clients/pagodactl/command/admin_client.h"
 #include "clients/pagodactl/command/engine_text.h"
-#include "nlohmann/json.hpp"
 #include "pools/types.h"
+#include "wire/cache_info.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Stub = AdminClient::Stub;
 
 // --- Texts of a row ---
@@ -82,76 +81,6 @@ std::string EngineText(const v1::CacheRow& row) {
   if (!row.has_engine()) return "none in the daemon";
   return absl::StrCat("the daemon's, ",
                       IsEngineUp(row) ? EngineAddressesText(row.engine_addresses()) : "not up");
-}
-
-// --- For programs ---
-
-Json IdentityJson(const v1::CacheRow& row) {
-  if (!row.has_identity()) return nullptr;
-  const v1::CacheIdentity& identity = row.identity();
-  return {{"model", identity.model()},
-          {"revision", identity.revision()},
-          {"dtype", identity.dtype()},
-          {"layout", identity.layout()},
-          {"kernel_packing", identity.kernel_packing()}};
-}
-
-// null if no engine runs over the cache.
-Json RowEngineJson(const v1::CacheRow& row) {
-  if (!row.has_engine()) return nullptr;
-  return {{"up", IsEngineUp(row)}, {"addresses", EngineAddressesJson(row.engine_addresses())}};
-}
-
-Json RowJson(const v1::CacheRow& row) {
-  Json layers = Json::array();
-  for (const v1::LayerGroup& group : row.layers()) layers.push_back(LayerGroupText(group));
-  Json windows = Json::array();
-  for (const v1::WindowInfo& window : row.cache().windows()) {
-    windows.push_back(WindowName(WindowFromProto(window.window_size())));
-  }
-  Json tiers = Json::array();
-  for (const v1::CacheTierRow& tier : row.tiers()) {
-    tiers.push_back({{"name", tier.name()},
-                     {"medium", MediumText(tier.medium())},
-                     {"bytes", tier.bytes()},
-                     {"capacity_blocks", tier.capacity_blocks()},
-                     {"used_blocks", tier.used_blocks()}});
-  }
-  Json json = {{"name", row.cache().name()},
-               {"model_fingerprint", row.cache().model_fingerprint()},
-               {"identity", IdentityJson(row)},
-               {"layers", layers},
-               {"windows", windows},
-               {"tokens_per_block", row.cache().tokens_per_block()},
-               {"epoch", absl::StrFormat("%016x", row.epoch())},
-               {"tenant", row.tenant()},
-               {"sessions", row.sessions()},
-               {"opened", absl::FormatTime(absl::RFC3339_sec, TimeFromProto(row.opened()),
-                                           absl::UTCTimeZone())},
-               {"unused_seconds", nullptr},
-               {"ends_in_seconds", nullptr},
-               {"has_engine", row.has_engine()},
-               {"engine", RowEngineJson(row)},
-               {"tiers", tiers}};
-  if (row.has_unused()) {
-    json["unused_seconds"] = absl::ToDoubleSeconds(DurationFromProto(row.unused()));
-  }
-  if (row.has_ends_in()) {
-    json["ends_in_seconds"] = absl::ToDoubleSeconds(DurationFromProto(row.ends_in()));
-  }
-  return json;
-}
-
-Json ListJson(const v1::ListCachesResponse& list) {
-  Json caches = Json::array();
-  for (const v1::CacheRow& row : list.caches()) caches.push_back(RowJson(row));
-  Json budgets = Json::array();
-  for (const v1::BudgetRow& budget : list.budgets()) {
-    budgets.push_back({{"medium", MediumText(budget.medium())},
-                       {"bytes", budget.bytes()},
-                       {"free_bytes", budget.free_bytes()}});
-  }
-  return {{"caches", caches}, {"budgets", budgets}};
 }
 
 // --- For people ---
@@ -239,11 +168,8 @@ absl::StatusOr<v1::ListCachesResponse> FetchCaches(const GlobalOptions& globals,
 absl::Status RunList(const GlobalOptions& globals) {
   const auto list = FetchCaches(globals, globals.cache);
   if (!list.ok()) return list.status();
-  if (globals.output == OutputFormat::kJson) {
-    std::cout << ListJson(*list).dump() << std::endl;
-  } else {
-    PrintList(*list);
-  }
+  if (globals.output == OutputFormat::kJson) return PrintJson(*list);
+  PrintList(*list);
   return absl::OkStatus();
 }
 
@@ -253,11 +179,8 @@ absl::Status RunShow(const GlobalOptions& globals, const std::string& name) {
   if (list->caches().empty()) {
     return MakeError(Reason::kUnknownCache, absl::StrCat("there is no cache '", name, "'"));
   }
-  if (globals.output == OutputFormat::kJson) {
-    std::cout << RowJson(list->caches(0)).dump() << std::endl;
-  } else {
-    PrintRow(list->caches(0));
-  }
+  if (globals.output == OutputFormat::kJson) return PrintJson(list->caches(0));
+  PrintRow(list->caches(0));
   return absl::OkStatus();
 }
 
@@ -280,13 +203,12 @@ absl::Status RunDrop(const GlobalOptions& globals, const DropOptions& options) {
   }
   if (!dropped.ok()) return dropped.status();
   const uint64_t ended = dropped->ended_sessions();
-  PrintResult(
+  return PrintResult(
       globals,
       absl::StrCat("the cache ", options.name, " is dropped",
                    ended == 0 ? std::string()
                               : absl::StrCat("; ", FormatCounted(ended, "session"), " ended")),
-      {{"name", options.name}, {"ended_sessions", ended}});
-  return absl::OkStatus();
+      *dropped);
 }
 
 struct OpenOptions {
@@ -348,20 +270,14 @@ absl::Status RunOpen(const GlobalOptions& globals, const OpenOptions& options) {
   if (!opened.ok()) return opened.status();
   std::string text = absl::StrCat("the cache ", opened->info.name,
                                   opened->created ? " is open" : " exists already");
-  Json windows = Json::array();
   for (const CacheInfo::Window& window : opened->info.windows) {
     absl::StrAppend(&text, "\n  window ", WindowText(opened->info, window));
-    windows.push_back({{"window", WindowName(window.window)}, {"blocks", window.blocks}});
   }
-  Json tiers = Json::array();
-  for (const CacheInfo::TierInfo& tier : opened->info.tiers) tiers.push_back(tier.name);
-  PrintResult(globals, text,
-              {{"name", opened->info.name},
-               {"created", opened->created},
-               {"epoch", absl::StrFormat("%016x", opened->epoch.value())},
-               {"tiers", tiers},
-               {"windows", windows}});
-  return absl::OkStatus();
+  v1::OpenCacheResponse response;
+  CacheInfoToProto(opened->info, response.mutable_cache());
+  response.set_created(opened->created);
+  response.set_epoch(opened->epoch.value());
+  return PrintResult(globals, text, response);
 }
 
 void AddShow(CLI::App& caches, const GlobalOptions& globals, Action& chosen) {

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -15,13 +15,11 @@
 #include "clients/command_line/terminal/printable_output.h"
 #include "clients/pagodactl/admin/commands.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Stub = AdminClient::Stub;
 
 struct ListOptions {
@@ -29,31 +27,27 @@ struct ListOptions {
   uint64_t session = 0;
 };
 
-// Fetches the rows of a paged list: all of them, or the first `limit`. `rows` returns the rows of a
-// page.
-template <class Row, class Request, class Response, class Rows>
-absl::StatusOr<std::vector<Row>> FetchRows(AdminClient& admin,
-                                           grpc::Status (Stub::*method)(grpc::ClientContext*,
-                                                                        const Request&, Response*),
-                                           Request request, uint64_t limit, Rows rows) {
+// Fetches a paged list: all of its rows, or the first `limit`. `rows` gives the rows of a message.
+// If there are more, next_page_token is that of the next one.
+template <class Request, class Response, class Rows>
+absl::StatusOr<Response> FetchList(AdminClient& admin,
+                                   grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                                const Request&, Response*),
+                                   Request request, uint64_t limit, Rows rows) {
   constexpr uint64_t kPageSize = 1000;
-  std::vector<Row> all;
+  Response all;
   do {
+    const auto have = static_cast<uint64_t>(rows(&all)->size());
     request.set_page_size(
-        static_cast<uint32_t>(limit == 0 ? kPageSize : std::min(limit - all.size(), kPageSize)));
-    const absl::StatusOr<Response> page = admin.Call(method, request);
+        static_cast<uint32_t>(limit == 0 ? kPageSize : std::min(limit - have, kPageSize)));
+    absl::StatusOr<Response> page = admin.Call(method, request);
     if (!page.ok()) return page.status();
-    for (const Row& row : rows(*page)) {
-      all.push_back(row);
-      if (all.size() == limit) return all;
-    }
+    for (auto& row : *rows(&*page)) rows(&all)->Add(std::move(row));
+    all.set_next_page_token(page->next_page_token());
     request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
+  } while (!request.page_token().empty() &&
+           (limit == 0 || static_cast<uint64_t>(rows(&all)->size()) < limit));
   return all;
-}
-
-void PrintRows(const char* name, const Json& rows) {
-  std::cout << Json({{name, rows}}).dump() << std::endl;
 }
 
 // --- Sessions ---
@@ -80,38 +74,12 @@ std::string TransportText(const v1::SessionInfo& session) {
   }
 }
 
-Json SessionJson(const v1::SessionInfo& session) {
-  Json json = {{"session_id", session.session_id()},
-               {"client_name", session.client_name()},
-               {"tenant", session.tenant()},
-               {"open_time", absl::FormatTime(absl::RFC3339_sec, TimeFromProto(session.open_time()),
-                                              absl::UTCTimeZone())},
-               {"lease_seconds", nullptr},
-               {"lease_left_seconds", nullptr},
-               {"streams", session.streams()},
-               {"sequences", session.sequences()},
-               {"raw_blocks", session.raw_blocks()},
-               {"deferred_blocks", session.deferred_blocks()},
-               {"step", session.step()},
-               {"completed_step", session.completed_step()},
-               {"transport", TransportText(session)},
-               {"writer_pids", Json::array()}};
-  if (session.has_lease()) {
-    json["lease_seconds"] = absl::ToDoubleSeconds(DurationFromProto(session.lease()));
-  }
-  if (session.has_lease_left()) {
-    json["lease_left_seconds"] = absl::ToDoubleSeconds(DurationFromProto(session.lease_left()));
-  }
-  for (const uint32_t pid : session.writer_pids()) json["writer_pids"].push_back(pid);
-  return json;
-}
-
-void PrintSessions(const std::vector<v1::SessionInfo>& sessions) {
+void PrintSessions(const v1::ListSessionsResponse& list) {
   Print("%10s  %-20s  %-12s  %-12s  %-10s  %-10s  %7s  %9s  %8s  %8s  %10s  %-5s  %s\n", "SESSION",
         "CLIENT", "TENANT", "OPEN FOR", "LEASE", "LEFT", "STREAMS", "SEQUENCES", "RAW", "DEFERRED",
         "STEP", "VIA", "WRITERS");
   const absl::Time now = absl::Now();
-  for (const v1::SessionInfo& session : sessions) {
+  for (const v1::SessionInfo& session : list.sessions()) {
     const absl::Duration age =
         std::max(absl::ZeroDuration(), now - TimeFromProto(session.open_time()));
     Print("%10d  %-20s  %-12s  %-12s  %-10s  %-10s  %7d  %9s  %8s  %8s  %10s  %-5s  %s\n",
@@ -121,53 +89,35 @@ void PrintSessions(const std::vector<v1::SessionInfo>& sessions) {
           FormatCount(session.deferred_blocks()), FormatCount(session.step()),
           TransportText(session), OrDash(absl::StrJoin(session.writer_pids(), ",")));
   }
-  Print("%s\n", FormatCounted(sessions.size(), "session"));
+  Print("%s\n", FormatCounted(static_cast<uint64_t>(list.sessions_size()), "session"));
   std::cout.flush();
 }
 
 absl::Status RunSessions(const GlobalOptions& globals, const ListOptions& options) {
   absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
   if (!admin.ok()) return admin.status();
-  const auto sessions = FetchRows<v1::SessionInfo>(
-      *admin, &Stub::ListSessions, v1::ListSessionsRequest(), options.limit,
-      [](const v1::ListSessionsResponse& page) { return page.sessions(); });
-  if (!sessions.ok()) return sessions.status();
-  if (globals.output == OutputFormat::kTable) {
-    PrintSessions(*sessions);
-    return absl::OkStatus();
-  }
-  Json rows = Json::array();
-  for (const v1::SessionInfo& session : *sessions) rows.push_back(SessionJson(session));
-  PrintRows("sessions", rows);
+  const auto list =
+      FetchList(*admin, &Stub::ListSessions, v1::ListSessionsRequest(), options.limit,
+                [](v1::ListSessionsResponse* page) { return page->mutable_sessions(); });
+  if (!list.ok()) return list.status();
+  if (globals.output == OutputFormat::kJson) return PrintJson(*list);
+  PrintSessions(*list);
   return absl::OkStatus();
 }
 
 // --- Sequences ---
 
-Json SequenceJson(const v1::SequenceInfo& sequence) {
-  return {{"session_id", sequence.session_id()},
-          {"sequence_id", sequence.sequence_id()},
-          {"client_name", sequence.client_name()},
-          {"tenant", sequence.tenant()},
-          {"token_count", sequence.token_count()},
-          {"computed_tokens", sequence.computed_tokens()},
-          {"reserved_tokens", sequence.reserved_tokens()},
-          {"matched_tokens", sequence.matched_tokens()},
-          {"blocks", sequence.blocks()},
-          {"losses", sequence.losses()}};
-}
-
-void PrintSequences(const std::vector<v1::SequenceInfo>& sequences) {
+void PrintSequences(const v1::ListSequencesResponse& list) {
   Print("%10s  %20s  %-20s  %-12s  %10s  %10s  %10s  %10s  %8s  %6s\n", "SESSION", "SEQUENCE",
         "CLIENT", "TENANT", "TOKENS", "COMPUTED", "RESERVED", "MATCHED", "BLOCKS", "LOSSES");
-  for (const v1::SequenceInfo& sequence : sequences) {
+  for (const v1::SequenceInfo& sequence : list.sequences()) {
     Print("%10d  %20d  %-20s  %-12s  %10s  %10s  %10s  %10s  %8s  %6d\n", sequence.session_id(),
           sequence.sequence_id(), OrDash(sequence.client_name()), OrDash(sequence.tenant()),
           FormatCount(sequence.token_count()), FormatCount(sequence.computed_tokens()),
           FormatCount(sequence.reserved_tokens()), FormatCount(sequence.matched_tokens()),
           FormatCount(sequence.blocks()), sequence.losses());
   }
-  Print("%s\n", FormatCounted(sequences.size(), "sequence"));
+  Print("%s\n", FormatCounted(static_cast<uint64_t>(list.sequences_size()), "sequence"));
   std::cout.flush();
 }
 
@@ -176,43 +126,16 @@ absl::Status RunSequences(const GlobalOptions& globals, const ListOptions& optio
   if (!admin.ok()) return admin.status();
   v1::ListSequencesRequest request;
   request.set_session_id(options.session);
-  const auto sequences = FetchRows<v1::SequenceInfo>(
-      *admin, &Stub::ListSequences, std::move(request), options.limit,
-      [](const v1::ListSequencesResponse& page) { return page.sequences(); });
-  if (!sequences.ok()) return sequences.status();
-  if (globals.output == OutputFormat::kTable) {
-    PrintSequences(*sequences);
-    return absl::OkStatus();
-  }
-  Json rows = Json::array();
-  for (const v1::SequenceInfo& sequence : *sequences) rows.push_back(SequenceJson(sequence));
-  PrintRows("sequences", rows);
+  const auto list =
+      FetchList(*admin, &Stub::ListSequences, std::move(request), options.limit,
+                [](v1::ListSequencesResponse* page) { return page->mutable_sequences(); });
+  if (!list.ok()) return list.status();
+  if (globals.output == OutputFormat::kJson) return PrintJson(*list);
+  PrintSequences(*list);
   return absl::OkStatus();
 }
 
 // --- Tenants ---
-
-Json TenantJson(const v1::TenantInfo& tenant) {
-  Json uses = Json::array();
-  for (const v1::TenantUse& use : tenant.use()) {
-    Json json = {{"window", WindowName(WindowFromProto(use.window_size()))},
-                 {"tier", TierText(use.tier(), use.tier_name())},
-                 {"used_blocks", use.used_blocks()},
-                 {"cached_blocks", use.cached_blocks()},
-                 {"quota_blocks", nullptr}};
-    if (use.has_quota_blocks()) json["quota_blocks"] = use.quota_blocks();
-    uses.push_back(json);
-  }
-  return {{"name", tenant.name()},
-          {"shares", tenant.shares()},
-          {"share", tenant.share()},
-          {"sessions", tenant.sessions()},
-          {"sequences", tenant.sequences()},
-          {"max_sequences", tenant.max_sequences()},
-          {"sequence_bytes", tenant.sequence_bytes()},
-          {"max_sequence_bytes", tenant.max_sequence_bytes()},
-          {"use", uses}};
-}
 
 void PrintTenants(const v1::ListTenantsResponse& list) {
   Print("%-20s  %8s  %9s  %10s  %6s  %-10s  %-10s  %10s  %10s  %10s\n", "TENANT", "SESSIONS",
@@ -243,13 +166,8 @@ absl::Status RunTenants(const GlobalOptions& globals, const ListOptions&) {
   if (!admin.ok()) return admin.status();
   const auto list = admin->Call(&Stub::ListTenants, v1::ListTenantsRequest());
   if (!list.ok()) return list.status();
-  if (globals.output == OutputFormat::kTable) {
-    PrintTenants(*list);
-    return absl::OkStatus();
-  }
-  Json rows = Json::array();
-  for (const v1::TenantInfo& tenant : list->tenants()) rows.push_back(TenantJson(tenant));
-  PrintRows("tenants", rows);
+  if (globals.output == OutputFormat::kJson) return PrintJson(*list);
+  PrintTenants(*list);
   return absl::OkStatus();
 }
 

@@ -22,7 +22,6 @@
 namespace pagoda {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Stub = AdminClient::Stub;
 
 // The interval of the checks whether the daemon is still there.
@@ -35,23 +34,10 @@ absl::Status RunEndSession(const GlobalOptions& globals, uint64_t session) {
   request.set_session_id(session);
   const auto ended = admin->Call(&Stub::EndSession, request);
   if (!ended.ok()) return ended.status();
-  PrintResult(globals, absl::StrCat("session ", session, " is ended"), {{"session_id", session}});
-  return absl::OkStatus();
+  return PrintResult(globals, absl::StrCat("session ", session, " is ended"), *ended);
 }
 
 // --- Quarantine ---
-
-Json QuarantineJson(const v1::QuarantineInfo& quarantine) {
-  Json json = {{"session_id", quarantine.session_id()},
-               {"client_name", quarantine.client_name()},
-               {"tenant", quarantine.tenant()},
-               {"since", absl::FormatTime(absl::RFC3339_sec, TimeFromProto(quarantine.since()),
-                                          absl::UTCTimeZone())},
-               {"blocks", quarantine.blocks()},
-               {"writer_pids", Json::array()}};
-  for (const uint32_t pid : quarantine.writer_pids()) json["writer_pids"].push_back(pid);
-  return json;
-}
 
 void PrintQuarantines(const v1::ListQuarantinesResponse& list) {
   Print("%10s  %-20s  %-12s  %-12s  %8s  %s\n", "SESSION", "CLIENT", "TENANT", "FOR", "BLOCKS",
@@ -74,13 +60,8 @@ absl::Status RunQuarantineList(const GlobalOptions& globals) {
   if (!admin.ok()) return admin.status();
   const auto list = admin->Call(&Stub::ListQuarantines, v1::ListQuarantinesRequest());
   if (!list.ok()) return list.status();
-  if (globals.output == OutputFormat::kTable) {
-    PrintQuarantines(*list);
-    return absl::OkStatus();
-  }
-  Json rows = Json::array();
-  for (const v1::QuarantineInfo& row : list->quarantines()) rows.push_back(QuarantineJson(row));
-  std::cout << Json({{"quarantines", rows}}).dump() << std::endl;
+  if (globals.output == OutputFormat::kJson) return PrintJson(*list);
+  PrintQuarantines(*list);
   return absl::OkStatus();
 }
 
@@ -103,12 +84,10 @@ absl::Status RunQuarantineRelease(const GlobalOptions& globals, const ReleaseOpt
                                   "more, use --force."));
   }
   if (!released.ok()) return released.status();
-  const uint32_t blocks = released->released_blocks();
-  PrintResult(
-      globals,
-      absl::StrCat(FormatCounted(blocks, "block"), " of session ", options.session, " released"),
-      {{"session_id", options.session}, {"released_blocks", blocks}});
-  return absl::OkStatus();
+  return PrintResult(globals,
+                     absl::StrCat(FormatCounted(released->released_blocks(), "block"),
+                                  " of session ", options.session, " released"),
+                     *released);
 }
 
 // --- Drain ---

@@ -16,7 +16,6 @@
 #include "clients/pagodactl/command/admin_client.h"
 #include "clients/pagodactl/command/engine_text.h"
 #include "clients/pagodactl/store/exchange_text.h"
-#include "nlohmann/json.hpp"
 #include "pagoda/v1/admin.pb.h"
 #include "pools/huge_pages.h"
 #include "pools/types.h"
@@ -25,12 +24,10 @@
 namespace pagoda {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int kTierBarWidth = 32;
 
 struct StateBar {
-  const char* name;  // In a table; JSON has an underscore for the space.
+  const char* name;
   Style style;
   uint32_t blocks;
 };
@@ -47,12 +44,13 @@ double HitRate(const v1::WindowStatus& window) {
   return Share(window.prefix_hit_tokens_total(), window.prefix_lookup_tokens_total());
 }
 
-double BytesPerSecond(const v1::TransferDirection& direction) {
+// " at 2.0 GiB/s per thread". Empty for a disk, whose threads are not timed.
+std::string SpeedText(const v1::TransferDirection& direction) {
+  if (!direction.has_busy_time()) return "";
   const double seconds = absl::ToDoubleSeconds(DurationFromProto(direction.busy_time()));
-  return seconds > 0 ? static_cast<double>(direction.bytes_total()) / seconds : 0;
+  const double speed = seconds > 0 ? static_cast<double>(direction.bytes_total()) / seconds : 0;
+  return absl::StrCat(" at ", FormatBytes(static_cast<uint64_t>(speed)), "/s per thread");
 }
-
-// --- For people ---
 
 // The medium of a tier. An old daemon names no kind and has only host memory.
 std::string MemoryText(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
@@ -61,13 +59,6 @@ std::string MemoryText(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
   }
   if (tier.memory_kind() != v1::MEMORY_KIND_CUDA) return "host";
   return absl::StrFormat("cuda:%d", tier.device());
-}
-
-// "plain", as in the daemon's own JSON. Empty if the daemon does not report pages, as for memory
-// that is not host memory.
-std::string PagesOf(const v1::TierStatus& tier) {
-  const std::optional<MemoryPages> pages = MemoryPagesFromProto(tier.memory_pages());
-  return pages.has_value() ? std::string(PagesName(*pages)) : "";
 }
 
 // "host in huge pages of 2 MiB".
@@ -144,11 +135,11 @@ void PrintTransfers(const v1::TransferStatus& transfers) {
   Print("copies       %d running, %d waiting, %d failed\n", transfers.running(), transfers.queued(),
         transfers.failed_total());
   for (const v1::TransferDirection& direction : transfers.directions()) {
-    Print("             %s to %s: %s, %s at %s/s per thread\n",
+    Print("             %s to %s: %s, %s%s\n",
           TierText(direction.source(), direction.source_name()),
           TierText(direction.target(), direction.target_name()),
           FormatCounted(direction.copies_total(), "copy"), FormatBytes(direction.bytes_total()),
-          FormatBytes(static_cast<uint64_t>(BytesPerSecond(direction))));
+          SpeedText(direction));
   }
 }
 
@@ -221,134 +212,17 @@ void PrintTable(const std::vector<v1::GetStatusResponse>& statuses, const Global
   std::cout.flush();
 }
 
-// --- For programs ---
-
-Json TierJson(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
-  Json priorities = Json::array();
-  for (const v1::PriorityBlocks& one : tier.cached_by_priority()) {
-    priorities.push_back({{"priority", one.priority()}, {"blocks", one.blocks()}});
-  }
-  return {{"tier", TierText(tier)},
-          {"memory", MemoryText(cache, tier)},
-          {"pages", PagesOf(tier).empty() ? Json() : Json(PagesOf(tier))},
-          {"capacity_blocks", tier.capacity_blocks()},
-          {"free_blocks", tier.free_blocks()},
-          {"cached_blocks", tier.cached_blocks()},
-          {"duplicate_blocks", tier.duplicate_blocks()},
-          {"active_blocks", tier.active_blocks()},
-          {"pinned_blocks", tier.pinned_blocks()},
-          {"in_flight_blocks", tier.in_flight_blocks()},
-          {"block_bytes", tier.block_bytes()},
-          {"cached_by_priority", priorities}};
-}
-
-Json WindowJson(const v1::CacheInfo& cache, const v1::WindowStatus& window) {
-  Json tiers = Json::array();
-  for (const v1::TierStatus& tier : window.tiers()) {
-    tiers.push_back(TierJson(cache, tier));
-  }
-  return {{"window", WindowName(WindowFromProto(window.window_size()))},
-          {"tiers", tiers},
-          {"allocated_blocks_total", window.allocated_blocks_total()},
-          {"freed_blocks_total", window.freed_blocks_total()},
-          {"evicted_blocks_total", window.evicted_blocks_total()},
-          {"prefix_lookup_tokens_total", window.prefix_lookup_tokens_total()},
-          {"prefix_hit_tokens_total", window.prefix_hit_tokens_total()},
-          {"hit_rate", HitRate(window)},
-          {"secondary_hit_tokens_total", window.secondary_hit_tokens_total()},
-          {"displaced_blocks_total", window.displaced_blocks_total()},
-          {"offloaded_blocks_total", window.offloaded_blocks_total()},
-          {"freely_evicted_blocks_total", window.freely_evicted_blocks_total()},
-          {"onboarded_blocks_total", window.onboarded_blocks_total()},
-          {"partial_copies_total", window.partial_copies_total()},
-          {"taken_over_blocks_total", window.taken_over_blocks_total()},
-          {"merged_blocks_total", window.merged_blocks_total()},
-          {"lost_blocks_total", window.lost_blocks_total()},
-          {"expired_priorities_total", window.expired_priorities_total()},
-          {"holes", window.holes()},
-          {"pinned_blocks", window.pinned_blocks()},
-          {"pin_budget_blocks", window.pin_budget_blocks()}};
-}
-
-Json TransfersJson(const v1::TransferStatus& transfers) {
-  Json directions = Json::array();
-  for (const v1::TransferDirection& direction : transfers.directions()) {
-    directions.push_back(
-        {{"source", TierText(direction.source(), direction.source_name())},
-         {"target", TierText(direction.target(), direction.target_name())},
-         {"copies_total", direction.copies_total()},
-         {"bytes_total", direction.bytes_total()},
-         {"busy_seconds", absl::ToDoubleSeconds(DurationFromProto(direction.busy_time()))}});
-  }
-  return {{"directions", directions},
-          {"failed_total", transfers.failed_total()},
-          {"running", transfers.running()},
-          {"queued", transfers.queued()}};
-}
-
-// The daemon's own part.
-Json DaemonJson(const v1::GetStatusResponse& status) {
-  return {{"version", status.version()},
-          {"draining", status.draining()},
-          {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))},
-          {"store", StoreJson(status)},
-          {"peers", PeersJson(status)}};
-}
-
-// Adds the cache's part.
-void AddCacheJson(const v1::GetStatusResponse& status, Json& json) {
-  const v1::CacheInfo& cache = status.cache();
-  Json windows = Json::array();
-  for (const v1::WindowStatus& window : status.windows()) {
-    windows.push_back(WindowJson(status.cache(), window));
-  }
-  json.update({{"epoch", absl::StrFormat("%016x", status.epoch())},
-               {"revision", status.revision()},
-               {"oldest_revision", status.oldest_revision()},
-               {"cache",
-                {{"name", cache.name()},
-                 {"model_fingerprint", cache.model_fingerprint()},
-                 {"tokens_per_block", cache.tokens_per_block()}}},
-               {"sessions", status.sessions()},
-               {"sequences", status.sequences()},
-               {"subscribers", status.subscribers()},
-               {"pins", status.pins()},
-               {"quarantines", status.quarantines()},
-               {"quarantined_blocks", status.quarantined_blocks()},
-               {"recovered_blocks", status.recovered_blocks()},
-               {"transfers", TransfersJson(status.transfers())},
-               {"exchange", ExchangeJson(status)},
-               {"windows", windows},
-               {"engine", EngineJson(status)}});
-}
-
-// The fields of a single cache stand beside the daemon's. Several caches, or none, are a list.
-void PrintJson(const std::vector<v1::GetStatusResponse>& statuses) {
-  Json json = DaemonJson(statuses.front());
-  if (statuses.size() == 1 && statuses.front().has_cache()) {
-    AddCacheJson(statuses.front(), json);
-  } else {
-    Json caches = Json::array();
-    for (const v1::GetStatusResponse& status : statuses) {
-      if (!status.has_cache()) continue;
-      Json one = Json::object();
-      AddCacheJson(status, one);
-      caches.push_back(one);
-    }
-    json["caches"] = caches;
-  }
-  std::cout << json.dump(2) << std::endl;
-}
-
 absl::Status RunStatus(const GlobalOptions& globals) {
   absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
   if (!admin.ok()) return admin.status();
   const auto statuses = admin->Statuses();
   if (!statuses.ok()) return statuses.status();
-  if (globals.output == OutputFormat::kJson) {
-    PrintJson(*statuses);
-  } else {
+  if (globals.output == OutputFormat::kTable) {
     PrintTable(*statuses, globals);
+    return absl::OkStatus();
+  }
+  for (const v1::GetStatusResponse& status : *statuses) {
+    if (absl::Status printed = PrintJson(status); !printed.ok()) return printed;
   }
   return absl::OkStatus();
 }
@@ -360,7 +234,7 @@ void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chose
       "status", "Shows the daemon's status: blocks by tier and state, hit rate, clients, engine");
   command->footer(
       "Shows all caches of the daemon, or only one with --cache NAME. \"in flight\" blocks take\n"
-      "part in a copy.\n"
+      "part in a copy. With -o json each cache is an object on a line of its own.\n"
       "Examples:\n  pagodactl status\n  pagodactl status --cache llama\n  pagodactl status -o "
       "json");
   command->callback([&] { chosen = [&] { return RunStatus(globals); }; });
