@@ -237,7 +237,7 @@ def test_for_programs_it_is_a_line_an_interval(daemon):
         try:
             lines = [json.loads(process.stdout.readline()) for _ in range(3)]
             assert [line["events_per_second"] for line in lines] == [0, 0, 0]
-            assert lines[0]["windows"][0]["tiers"][0]["free_blocks"] == 64
+            assert lines[0]["status"]["windows"][0]["tiers"][0]["free_blocks"] == 64
             assert lines[0]["time"] < lines[1]["time"] < lines[2]["time"]
             process.send_signal(signal.SIGINT)
             process.stdout.read()

@@ -354,7 +354,7 @@ def test_the_command_line_does_it_too(daemon, tmp_path):
         (pin,) = pagodactl(daemon, "pins")["pins"]
         assert (pin["pin_id"], pin["cache_salt"], pin["client_name"]) == (pinned["pin_id"], "s", "pagodactl")
         pagodactl(daemon, "unpin", str(pin["pin_id"]))
-        assert pagodactl(daemon, "status")["pins"] == 0
+        assert pagodactl(daemon, "status")["pins"] == "0"
         assert pagodactl(daemon, "invalidate", "--all", "--salt", "s") == {"removed_blocks": 3, "durable": True}
 
 

@@ -221,10 +221,7 @@ absl::Status RunStatus(const GlobalOptions& globals) {
     PrintTable(*statuses, globals);
     return absl::OkStatus();
   }
-  for (const v1::GetStatusResponse& status : *statuses) {
-    if (absl::Status printed = PrintJson(status); !printed.ok()) return printed;
-  }
-  return absl::OkStatus();
+  return PrintStatuses(*statuses);
 }
 
 }  // namespace

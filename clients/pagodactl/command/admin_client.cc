@@ -65,4 +65,11 @@ absl::StatusOr<v1::CacheInfo> AdminClient::Cache() {
                                 Counted(static_cast<uint64_t>(list->caches_size()), "cache")));
 }
 
+absl::Status PrintStatuses(const std::vector<v1::GetStatusResponse>& statuses) {
+  for (const v1::GetStatusResponse& status : statuses) {
+    if (absl::Status printed = PrintJson(status); !printed.ok()) return printed;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace pagoda

@@ -64,6 +64,9 @@ class AdminClient {
   absl::Duration timeout_;
 };
 
+// Writes each status to standard output as JSON on a line. Errors: those of PrintJson.
+absl::Status PrintStatuses(const std::vector<v1::GetStatusResponse>& statuses);
+
 }  // namespace pagoda
 
 #endif  // PAGODA_CLIENTS_PAGODACTL_COMMAND_ADMIN_CLIENT_H_

@@ -4,15 +4,8 @@
 #include "absl/strings/str_join.h"
 #include "base/printable.h"
 #include "clients/command_line/terminal/format.h"
-#include "nlohmann/json.hpp"
 
 namespace pagoda {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-}  // namespace
-
 std::string EngineAddressesText(const v1::CacheEngine& addresses) {
   std::string text;
   if (!addresses.grpc().empty()) {
@@ -32,27 +25,6 @@ std::string EngineStateText(const v1::EngineStatus& engine) {
   // The problem of an engine that is up again is why it ended last.
   if (!engine.problem().empty()) absl::StrAppend(&text, ": ", Printable(engine.problem()));
   return text;
-}
-
-Json EngineAddressesJson(const v1::CacheEngine& addresses) {
-  Json grpc = Json::array();
-  for (const std::string& address : addresses.grpc()) grpc.push_back(address);
-  return {{"grpc", grpc}, {"http", addresses.http()}};
-}
-
-Json EngineJson(const v1::GetStatusResponse& status) {
-  if (!status.has_engine()) return nullptr;
-  const v1::EngineStatus& engine = status.engine();
-  return {{"model", engine.model()},
-          {"architecture", engine.architecture()},
-          {"vocab_size", engine.vocab_size()},
-          {"max_sequence_tokens", engine.max_sequence_tokens()},
-          {"running_requests", engine.running_requests()},
-          {"waiting_requests", engine.waiting_requests()},
-          {"up", engine.up()},
-          {"restarts", engine.restarts()},
-          {"problem", engine.problem()},
-          {"addresses", EngineAddressesJson(engine.addresses())}};
 }
 
 }  // namespace pagoda

@@ -1,10 +1,9 @@
-// The state of the daemon's engine, for people and for programs.
+// The state of the daemon's engine, for people.
 #ifndef PAGODA_CLIENTS_PAGODACTL_COMMAND_ENGINE_TEXT_H_
 #define PAGODA_CLIENTS_PAGODACTL_COMMAND_ENGINE_TEXT_H_
 
 #include <string>
 
-#include "nlohmann/json_fwd.hpp"
 #include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/caches.pb.h"
 
@@ -15,10 +14,6 @@ namespace pagoda {
 std::string EngineAddressesText(const v1::CacheEngine& addresses);
 // "up", or "not up, restarted 3 times: signal 9 ended it". One line.
 std::string EngineStateText(const v1::EngineStatus& engine);
-
-nlohmann::ordered_json EngineAddressesJson(const v1::CacheEngine& addresses);
-// null if the status has no engine.
-nlohmann::ordered_json EngineJson(const v1::GetStatusResponse& status);
 
 }  // namespace pagoda
 

@@ -1,7 +1,6 @@
 #include "clients/pagodactl/events/event_text.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -17,8 +16,6 @@
 
 namespace pagoda {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int kMaxListedBlocks = 8;
 constexpr int kMaxListedHashes = 4;
@@ -39,12 +36,6 @@ std::string TiersText(const google::protobuf::RepeatedField<int>& tiers,
   return absl::StrJoin(tiers, "+", [&cache](std::string* out, int tier) {
     out->append(TierText(static_cast<v1::Tier>(tier), cache));
   });
-}
-
-Json TiersJson(const google::protobuf::RepeatedField<int>& tiers, const v1::CacheInfo& cache) {
-  Json names = Json::array();
-  for (const int tier : tiers) names.push_back(TierText(static_cast<v1::Tier>(tier), cache));
-  return names;
 }
 
 absl::Time TimeOf(const v1::Event& event) {
@@ -255,116 +246,6 @@ Content ContentOf(const v1::Event& event, const v1::CacheInfo& cache) {
   return {"unknown", Style::kRed, "-", "-", "this pagodactl is older than the daemon"};
 }
 
-Json CreatedJson(const v1::CreatedEvent& event, const v1::CacheInfo& cache) {
-  Json capacity = Json::object();
-  for (const v1::TierCapacity& tier : event.capacity()) {
-    capacity[TierText(tier.tier(), cache)] = tier.blocks();
-  }
-  return {{"capacity_blocks", capacity},
-          {"block_ids", std::vector<uint32_t>(event.block_ids().begin(), event.block_ids().end())}};
-}
-
-Json ItemJson(const v1::MultimodalItem& item) {
-  return {{"digest", absl::BytesToHexString(item.digest())},
-          {"token_start", item.token_start()},
-          {"token_count", item.token_count()},
-          {"item_offset", item.item_offset()}};
-}
-
-// Copies, extra ids and items are left out if there are none.
-Json BlockJson(const v1::StoredBlock& block, const v1::CacheInfo& cache) {
-  Json json = {{"block_id", block.block_id()},
-               {"block_hash", Hex(block.block_hash())},
-               {"tokens", std::vector<uint32_t>(block.tokens().begin(), block.tokens().end())},
-               {"tier", TierText(block.tier(), cache)},
-               {"priority", block.priority()}};
-  if (block.lower_tiers_size() != 0) json["lower_tiers"] = TiersJson(block.lower_tiers(), cache);
-  if (block.extra_token_ids_size() != 0) {
-    json["extra_token_ids"] =
-        std::vector<uint64_t>(block.extra_token_ids().begin(), block.extra_token_ids().end());
-  }
-  for (const v1::MultimodalItem& item : block.multimodal_items()) {
-    json["multimodal_items"].push_back(ItemJson(item));
-  }
-  if (block.token_count() != 0) json["token_count"] = block.token_count();
-  if (!block.key().empty()) json["key"] = absl::BytesToHexString(block.key());
-  return json;
-}
-
-Json StoredJson(const v1::StoredEvent& event, const v1::CacheInfo& cache) {
-  Json blocks = Json::array();
-  for (const v1::StoredBlock& block : event.blocks()) blocks.push_back(BlockJson(block, cache));
-  const v1::Namespace& name = event.namespace_();
-  Json json = {
-      {"parent_hash", event.has_parent_hash() ? Json(Hex(event.parent_hash())) : Json(nullptr)},
-      {"parent_block_id",
-       event.has_parent_block_id() ? Json(event.parent_block_id()) : Json(nullptr)},
-      {"lora_id", name.has_lora_id() ? Json(name.lora_id()) : Json(nullptr)},
-      {"cache_salt", name.cache_salt()},
-      {"tenant", name.tenant()},
-      {"blocks", blocks}};
-  if (name.keyed()) json["keyed"] = true;
-  if (event.content_hidden()) json["content_hidden"] = true;
-  return json;
-}
-
-Json UpdatedJson(const v1::UpdatedEvent& event, const v1::CacheInfo& cache) {
-  Json json = {{"block_id", event.block_id()}, {"block_hash", Hex(event.block_hash())}};
-  if (event.has_tier()) {
-    json["tier"] = {{"old", TierText(event.tier().old_value(), cache)},
-                    {"new", TierText(event.tier().new_value(), cache)}};
-  }
-  if (event.has_lower_tiers()) {
-    json["lower_tiers"] = {{"old", TiersJson(event.lower_tiers().old_value(), cache)},
-                           {"new", TiersJson(event.lower_tiers().new_value(), cache)}};
-  }
-  if (event.has_priority()) {
-    json["priority"] = {{"old", event.priority().old_value()},
-                        {"new", event.priority().new_value()}};
-  }
-  if (event.has_ended_pin()) {
-    const v1::EndedPin& pin = event.ended_pin();
-    json["ended_pin"] = {{"pin_id", pin.pin_id()},
-                         {"why", EnumText(v1::PinEnd_Name(pin.why()), "PIN_END_")}};
-    if (pin.removal() != v1::REMOVAL_REASON_UNSPECIFIED) {
-      json["ended_pin"]["removal"] = RemovalReasonText(pin.removal());
-    }
-  }
-  return json;
-}
-
-// REMOVAL_SCOPE_POOLS: "pools".
-std::string ScopeText(v1::RemovalScope scope) {
-  return scope == v1::REMOVAL_SCOPE_UNSPECIFIED
-             ? "blocks"
-             : EnumText(v1::RemovalScope_Name(scope), "REMOVAL_SCOPE_");
-}
-
-Json RemovedJson(const v1::RemovedEvent& event) {
-  Json hashes = Json::array();
-  for (uint64_t hash : event.block_hashes()) hashes.push_back(Hex(hash));
-  return {{"reason", RemovalReasonText(event.reason())},
-          {"scope", ScopeText(event.scope())},
-          {"block_ids", std::vector<uint32_t>(event.block_ids().begin(), event.block_ids().end())},
-          {"block_hashes", hashes}};
-}
-
-Json DetailJson(const v1::Event& event, const v1::CacheInfo& cache) {
-  switch (event.event_case()) {
-    case v1::Event::kCreated:
-      return CreatedJson(event.created(), cache);
-    case v1::Event::kStored:
-      return StoredJson(event.stored(), cache);
-    case v1::Event::kUpdated:
-      return UpdatedJson(event.updated(), cache);
-    case v1::Event::kRemoved:
-      return RemovedJson(event.removed());
-    case v1::Event::EVENT_NOT_SET:
-      break;
-  }
-  return Json::object();
-}
-
 constexpr char kLineFormat[] = "%10s  %-12s  %s  %-6s  %6s  %7s  %s";
 // As wide as the longest type.
 constexpr int kTypeWidth = 7;
@@ -401,16 +282,6 @@ EventSummary SummaryOf(const v1::Event& event, Content content) {
           .detail = std::move(content.detail)};
 }
 
-// Without the fields that an event of hashes does not have.
-void KeepHashes(Json& json) {
-  static constexpr const char* kAbsent[] = {"parent_hash", "parent_block_id", "lora_id",
-                                            "cache_salt",  "tenant",          "block_id",
-                                            "tokens",      "priority",        "block_ids"};
-  for (const char* name : kAbsent) json.erase(name);
-  if (!json.contains("blocks")) return;
-  for (Json& block : json["blocks"]) KeepHashes(block);
-}
-
 }  // namespace
 
 EventSummary Summarize(const v1::Event& event, const v1::CacheInfo& cache) {
@@ -440,24 +311,6 @@ std::string SnapshotBeginLine(const Terminal& terminal) {
 
 std::string SnapshotEndLine(const v1::WatchResponse& message, const Terminal& terminal) {
   return MarkLine(absl::StrCat(message.revision()), "end", "the snapshot is complete", terminal);
-}
-
-Json EventJson(const v1::Event& event, v1::EventContent content, const v1::CacheInfo& cache) {
-  Json json = {{"revision", event.revision()},
-               {"time", absl::FormatTime(absl::RFC3339_full, TimeOf(event), absl::UTCTimeZone())},
-               {"window", WindowName(WindowFromProto(event.window_size()))},
-               {"type", ContentOf(event, cache).type}};
-  json.update(DetailJson(event, cache));
-  if (content == v1::EVENT_CONTENT_HASHES) KeepHashes(json);
-  return json;
-}
-
-Json SnapshotBeginJson(const v1::WatchResponse& message) {
-  return {{"type", "snapshot_begin"}, {"cache", message.cache()}, {"epoch", Hex(message.epoch())}};
-}
-
-Json SnapshotEndJson(const v1::WatchResponse& message) {
-  return {{"revision", message.revision()}, {"type", "snapshot_end"}};
 }
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// Events as text for people and as JSON for programs.
+// Events as text for people.
 #ifndef PAGODA_CLIENTS_PAGODACTL_EVENTS_EVENT_TEXT_H_
 #define PAGODA_CLIENTS_PAGODACTL_EVENTS_EVENT_TEXT_H_
 
@@ -7,7 +7,6 @@
 
 #include "absl/time/time.h"
 #include "clients/command_line/terminal/terminal.h"
-#include "nlohmann/json_fwd.hpp"
 #include "pagoda/v1/events.pb.h"
 #include "pagoda/v1/types.pb.h"
 
@@ -39,15 +38,6 @@ std::string EventLine(const v1::Event& event, const Terminal& terminal,
 // the snapshot is complete.
 std::string SnapshotBeginLine(const Terminal& terminal);
 std::string SnapshotEndLine(const v1::WatchResponse& message, const Terminal& terminal);
-
-// One object. 64-bit hashes are strings of 16 hexadecimal digits, because many JSON readers lose
-// digits of such large numbers. `content`: as for EventLine; a field that the stream leaves out is
-// left out here.
-nlohmann::ordered_json EventJson(const v1::Event& event,
-                                 v1::EventContent content = v1::EVENT_CONTENT_TOKENS,
-                                 const v1::CacheInfo& cache = {});
-nlohmann::ordered_json SnapshotBeginJson(const v1::WatchResponse& message);
-nlohmann::ordered_json SnapshotEndJson(const v1::WatchResponse& message);
 
 }  // namespace pagoda
 

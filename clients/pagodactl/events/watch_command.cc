@@ -24,7 +24,6 @@
 #include "clients/pagodactl/events/event_text.h"
 #include "clients/pagodactl/events/stream_position.h"
 #include "grpcpp/client_context.h"
-#include "nlohmann/json.hpp"
 #include "pagoda/v1/events.grpc.pb.h"
 #include "wire/errors.h"
 
@@ -109,25 +108,42 @@ class EventPrinter {
     std::cout << Paint(terminal_, Style::kBold, EventHeader()) << std::endl;
   }
 
-  void Print(const v1::Event& event) {
+  // Errors: those of PrintJson.
+  absl::Status Print(const v1::Event& event) {
     ++printed_;
-    PrintLine(format_ == OutputFormat::kJson ? EventJson(event, content_, cache_).dump()
-                                             : EventLine(event, terminal_, content_, cache_));
+    if (format_ == OutputFormat::kJson) return PrintJson(event);
+    return PrintLine(EventLine(event, terminal_, content_, cache_));
   }
-  void PrintSnapshotBegin(const v1::WatchResponse& message) const {
-    PrintLine(format_ == OutputFormat::kJson ? SnapshotBeginJson(message).dump()
-                                             : SnapshotBeginLine(terminal_));
+  absl::Status PrintSnapshotBegin(const v1::WatchResponse& message) const {
+    if (format_ == OutputFormat::kTable) return PrintLine(SnapshotBeginLine(terminal_));
+    v1::WatchResponse mark = PositionOf(message);
+    mark.set_snapshot_begin(true);
+    return PrintJson(mark);
   }
-  void PrintSnapshotEnd(const v1::WatchResponse& message) const {
-    PrintLine(format_ == OutputFormat::kJson ? SnapshotEndJson(message).dump()
-                                             : SnapshotEndLine(message, terminal_));
+  absl::Status PrintSnapshotEnd(const v1::WatchResponse& message) const {
+    if (format_ == OutputFormat::kTable) return PrintLine(SnapshotEndLine(message, terminal_));
+    v1::WatchResponse mark = PositionOf(message);
+    mark.set_snapshot_end(true);
+    return PrintJson(mark);
   }
 
   uint64_t printed() const { return printed_; }
 
  private:
   // Flushes each line: a reader at the other end of a pipe waits for it.
-  static void PrintLine(const std::string& line) { std::cout << line << std::endl; }
+  static absl::Status PrintLine(const std::string& line) {
+    std::cout << line << std::endl;
+    return absl::OkStatus();
+  }
+  // The message without its events and marks.
+  static v1::WatchResponse PositionOf(const v1::WatchResponse& message) {
+    v1::WatchResponse position;
+    position.set_epoch(message.epoch());
+    position.set_cache(message.cache());
+    position.set_previous_revision(message.previous_revision());
+    position.set_revision(message.revision());
+    return position;
+  }
 
   const OutputFormat format_;
   const v1::EventContent content_;
@@ -181,12 +197,14 @@ absl::Status PrintEvents(grpc::ClientReader<v1::WatchResponse>& stream, const Wa
   while (stream.Read(&message)) {
     if (absl::Status status = position.Advance(message); !status.ok()) return status;
     if (std::exchange(first, false)) printer.PrintStart(message);
-    if (message.snapshot_begin()) printer.PrintSnapshotBegin(message);
+    absl::Status printed;
+    if (message.snapshot_begin()) printed = printer.PrintSnapshotBegin(message);
     for (const v1::Event& event : message.events()) {
-      printer.Print(event);
-      if (printer.printed() == options.count) return absl::OkStatus();
+      if (printed.ok()) printed = printer.Print(event);
+      if (!printed.ok() || printer.printed() == options.count) return printed;
     }
-    if (message.snapshot_end()) printer.PrintSnapshotEnd(message);
+    if (printed.ok() && message.snapshot_end()) printed = printer.PrintSnapshotEnd(message);
+    if (!printed.ok()) return printed;
   }
   return absl::OkStatus();
 }
@@ -281,12 +299,14 @@ void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
       "line and an end line, which has the revision of the complete snapshot. Blocks of the\n"
       "snapshot have no revision; events that happen meanwhile do. --count does not count the two\n"
       "lines.\n"
+      "With -o json each line is an Event, and those two lines are a WatchResponse without "
+      "events.\n"
       "Examples:\n"
       "  pagodactl watch\n"
       "  pagodactl watch --from-revision 1 --count 10\n"
       "  pagodactl watch --snapshot --type stored,removed --tier primary\n"
       "  pagodactl watch --snapshot --hashes --chunk-tokens 256\n"
-      "  pagodactl watch -o json | jq 'select(.type == \"stored\") | .blocks[].block_id'");
+      "  pagodactl watch -o json | jq 'select(.stored) | .stored.blocks[].block_id'");
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunWatch(globals, *options); };
   });

@@ -10,7 +10,6 @@
 #include "clients/pagodactl/prefix/commands.h"
 #include "clients/pagodactl/prefix/inspect_text.h"
 #include "clients/pagodactl/prefix/prefix_options.h"
-#include "nlohmann/json.hpp"
 #include "wire/operations.h"
 
 namespace pagoda {
@@ -24,16 +23,12 @@ absl::Status RunInspect(const GlobalOptions& globals, const PrefixOptions& optio
   const v1::InspectPrefixRequest request = InspectRequestOf(Prefix(*prefix).Named<MatchPrefix>());
   const auto inspected = admin->Call(&AdminClient::Stub::InspectPrefix, request);
   if (!inspected.ok()) return inspected.status();
+  if (globals.output == OutputFormat::kJson) return PrintJson(*inspected);
   const auto status = admin->Call(&AdminClient::Stub::GetStatus, v1::GetStatusRequest());
   if (!status.ok()) return status.status();
   const auto token_count = static_cast<uint32_t>(prefix->size(status->cache().tokens_per_block()));
-  if (globals.output == OutputFormat::kJson) {
-    std::cout << InspectJson(*inspected, status->cache(), token_count).dump() << std::endl;
-  } else {
-    std::cout << InspectText(*inspected, status->cache(), token_count,
-                             DetectTerminal(STDOUT_FILENO))
-              << std::flush;
-  }
+  std::cout << InspectText(*inspected, status->cache(), token_count, DetectTerminal(STDOUT_FILENO))
+            << std::flush;
   return absl::OkStatus();
 }
 

@@ -11,13 +11,11 @@
 #include "absl/strings/str_format.h"
 #include "clients/command_line/terminal/format.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Blocks = std::vector<const v1::InspectedBlock*>;
 
 constexpr size_t kMostCells = 64;  // In a row.
@@ -170,36 +168,6 @@ std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::Cache
   absl::StrAppend(&text, Draw(kPinnedCell, terminal), " pinned  ", Draw(kMissingCell, terminal),
                   " not cached\n");
   return text;
-}
-
-Json InspectJson(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& cache,
-                 uint32_t token_count) {
-  Json blocks = Json::array();
-  for (const v1::InspectedBlock& block : prefix.blocks()) {
-    Json lower = Json::array();
-    for (const int tier : block.lower_tiers()) {
-      lower.push_back(TierText(static_cast<v1::Tier>(tier), cache));
-    }
-    blocks.push_back({{"window", WindowName(WindowFromProto(block.window_size()))},
-                      {"token_start", block.token_start()},
-                      {"token_count", block.token_count()},
-                      {"block_id", block.block().block_id()},
-                      {"generation", block.block().generation()},
-                      {"slot_index", block.block().slot_index()},
-                      {"tier", TierText(block.tier(), block.tier_name())},
-                      {"lower_tiers", std::move(lower)},
-                      {"hash", absl::StrFormat("%016x", block.hash())},
-                      {"priority", block.priority()},
-                      {"holders", block.holders()},
-                      {"pinned", block.pinned()}});
-  }
-  Json tokens_by_tier = Json::object();
-  for (const auto& [tier, tokens] : TokensByTier(prefix, cache)) tokens_by_tier[tier] = tokens;
-  return {{"token_count", token_count},
-          {"tokens_per_block", cache.tokens_per_block()},
-          {"matched_tokens", prefix.matched_tokens()},
-          {"tokens_by_tier", std::move(tokens_by_tier)},
-          {"blocks", blocks}};
 }
 
 }  // namespace pagoda

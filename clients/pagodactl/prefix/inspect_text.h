@@ -6,7 +6,6 @@
 #include <string>
 
 #include "clients/command_line/terminal/terminal.h"
-#include "nlohmann/json_fwd.hpp"
 #include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"
 
@@ -18,9 +17,6 @@ namespace pagoda {
 // tier. Ends with a newline.
 std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& cache,
                         uint32_t token_count, const Terminal& terminal);
-// Lists every block.
-nlohmann::ordered_json InspectJson(const v1::InspectPrefixResponse& prefix,
-                                   const v1::CacheInfo& cache, uint32_t token_count);
 
 }  // namespace pagoda
 

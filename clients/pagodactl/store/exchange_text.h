@@ -1,4 +1,4 @@
-// What a daemon exchanges with its store and with other daemons, for people and for programs.
+// What a daemon exchanges with its store and with other daemons, for people.
 #ifndef PAGODA_CLIENTS_PAGODACTL_STORE_EXCHANGE_TEXT_H_
 #define PAGODA_CLIENTS_PAGODACTL_STORE_EXCHANGE_TEXT_H_
 
@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "nlohmann/json_fwd.hpp"
 #include "pagoda/v1/admin.pb.h"
 
 namespace pagoda {
@@ -19,11 +18,6 @@ using LabelledTexts = std::vector<std::pair<std::string, std::string>>;
 LabelledTexts OtherMachinesTexts(const v1::GetStatusResponse& status);
 // What the cache of the status exchanges. Empty: nothing.
 LabelledTexts ExchangeTexts(const v1::GetStatusResponse& status);
-
-// null if the status has no such part.
-nlohmann::ordered_json ExchangeJson(const v1::GetStatusResponse& status);
-nlohmann::ordered_json StoreJson(const v1::GetStatusResponse& status);
-nlohmann::ordered_json PeersJson(const v1::GetStatusResponse& status);
 
 }  // namespace pagoda
 

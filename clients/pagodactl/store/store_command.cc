@@ -37,20 +37,16 @@ absl::Status RunStats(const GlobalOptions& globals) {
   if (!admin.ok()) return admin.status();
   const auto statuses = admin->Statuses();
   if (!statuses.ok()) return statuses.status();
+  if (globals.output == OutputFormat::kJson) return PrintStatuses(*statuses);
   std::string text;
   AppendTexts(OtherMachinesTexts(statuses->front()), "", &text);
   if (text.empty()) text = "the daemon has no store, and exchanges nothing with other daemons";
-  Json caches = Json::array();
   for (const v1::GetStatusResponse& status : *statuses) {
     if (!status.has_exchange() || !status.has_cache()) continue;
     absl::StrAppend(&text, "\ncache ", status.cache().name());
     AppendTexts(ExchangeTexts(status), "  ", &text);
-    caches.push_back({{"name", status.cache().name()}, {"exchange", ExchangeJson(status)}});
   }
-  PrintResult(globals, text,
-              {{"store", StoreJson(statuses->front())},
-               {"peers", PeersJson(statuses->front())},
-               {"caches", caches}});
+  std::cout << text << std::endl;
   return absl::OkStatus();
 }
 

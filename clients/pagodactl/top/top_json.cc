@@ -3,14 +3,14 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "clients/command_line/terminal/format.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "clients/pagodactl/command/engine_text.h"
 #include "clients/pagodactl/events/event_text.h"
-#include "clients/pagodactl/store/exchange_text.h"
+#include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
+#include "wire/message_json.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -18,23 +18,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json TierJson(const v1::TierStatus& tier) {
-  return {{"tier", TierText(tier)},
-          {"capacity_blocks", tier.capacity_blocks()},
-          {"free_blocks", tier.free_blocks()},
-          {"cached_blocks", tier.cached_blocks()},
-          {"duplicate_blocks", tier.duplicate_blocks()},
-          {"active_blocks", tier.active_blocks()},
-          {"pinned_blocks", tier.pinned_blocks()},
-          {"in_flight_blocks", tier.in_flight_blocks()}};
-}
-
 Json WindowJson(const v1::WindowStatus& window, const TopRates::Window* rates) {
-  Json tiers = Json::array();
-  for (const v1::TierStatus& tier : window.tiers()) tiers.push_back(TierJson(tier));
   Json json = {
       {"window", WindowName(WindowFromProto(window.window_size()))},
-      {"tiers", tiers},
       {"hit_rate", Share(window.prefix_hit_tokens_total(), window.prefix_lookup_tokens_total())}};
   if (rates == nullptr) return json;
   json["interval_hit_rate"] = nullptr;
@@ -44,29 +30,22 @@ Json WindowJson(const v1::WindowStatus& window, const TopRates::Window* rates) {
   return json;
 }
 
-Json TenantTotalsJson(const v1::TenantInfo& tenant) {
-  uint64_t used = 0;
-  for (const v1::TenantUse& use : tenant.use()) used += use.used_blocks();
-  return {{"name", tenant.name()},
-          {"sessions", tenant.sessions()},
-          {"sequences", tenant.sequences()},
-          {"used_blocks", used}};
+// Null if nothing is known yet.
+Json CopiesJson(const std::optional<TopRates>& rates) {
+  if (!rates.has_value()) return nullptr;
+  Json copies = Json::array();
+  for (const TopRates::Direction& direction : rates->directions) {
+    copies.push_back({{"source", direction.source},
+                      {"target", direction.target},
+                      {"copies_per_second", direction.copies},
+                      {"bytes_per_second", direction.bytes}});
+  }
+  return copies;
 }
 
-Json TransfersJson(const v1::TransferStatus& transfers, const std::optional<TopRates>& rates) {
-  Json directions = Json::array();
-  if (rates.has_value()) {
-    for (const TopRates::Direction& direction : rates->directions) {
-      directions.push_back({{"source", direction.source},
-                            {"target", direction.target},
-                            {"copies_per_second", direction.copies},
-                            {"bytes_per_second", direction.bytes}});
-    }
-  }
-  return {{"directions", directions},
-          {"running", transfers.running()},
-          {"queued", transfers.queued()},
-          {"failed_total", transfers.failed_total()}};
+// A message of the daemon, in the form of wire/message_json.h; null if it has none.
+Json MessageJson(const google::protobuf::Message& message) {
+  return Json::parse(JsonOf(message).value_or("null"));
 }
 
 // --- The stream ---
@@ -82,8 +61,6 @@ const char* PhaseText(StreamLook::Phase phase) {
   }
   return "live";
 }
-
-Json HexJson(uint64_t value) { return absl::StrFormat("%016x", value); }
 
 Json StreamWindowJson(uint32_t size, const WindowFigures& figures, const v1::CacheInfo& cache,
                       const StreamRates::Window* rates) {
@@ -145,7 +122,7 @@ Json StreamJson(const TopSample& sample, const std::optional<StreamRates>& rates
                {"interruption", nullptr}};
   if (!look.interruption.ok()) json["interruption"] = std::string(look.interruption.message());
   if (!look.live()) return json;
-  json["epoch"] = HexJson(figures.epoch);
+  json["epoch"] = absl::StrCat(figures.epoch);  // As in the status.
   json["revision"] = figures.revision;
   json["snapshot_revision"] = figures.snapshot_revision;
   json["behind_events"] = nullptr;
@@ -179,29 +156,16 @@ nlohmann::ordered_json TopJson(const TopState& state) {
   }
   Json tenants = Json::array();
   for (const v1::TenantInfo& tenant : state.sample()->tenants) {
-    tenants.push_back(TenantTotalsJson(tenant));
+    tenants.push_back(MessageJson(tenant));
   }
   Json json = {
       {"endpoint", state.endpoint()},
       {"time", absl::FormatTime(absl::RFC3339_full, state.sample()->time, absl::UTCTimeZone())},
-      {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))},
-      {"epoch", HexJson(status.epoch())},
-      {"draining", status.draining()},
-      {"sessions", status.sessions()},
-      {"sequences", status.sequences()},
-      {"subscribers", status.subscribers()},
-      {"pins", status.pins()},
-      {"quarantines", status.quarantines()},
-      {"quarantined_blocks", status.quarantined_blocks()},
-      {"revision", status.revision()},
+      {"status", MessageJson(status)},
+      {"tenants", tenants},
       {"events_per_second", nullptr},
       {"windows", windows},
-      {"transfers", TransfersJson(status.transfers(), rates)},
-      {"exchange", ExchangeJson(status)},
-      {"store", StoreJson(status)},
-      {"peers", PeersJson(status)},
-      {"engine", EngineJson(status)},
-      {"tenants", tenants},
+      {"copies", CopiesJson(rates)},
       {"stream", StreamJson(*state.sample(), state.stream_rates())}};
   if (state.stream_rates().has_value()) json["events_per_second"] = state.stream_rates()->events;
   return json;

@@ -258,7 +258,7 @@ TEST_F(PagodactlDaemonTest, WatchPrintsOneLineAnEvent) {
   EXPECT_EQ(json.exit_code, 0) << json.err;
   ASSERT_THAT(Lines(json.out), SizeIs(3));
   for (const std::string& line : Lines(json.out)) {
-    EXPECT_EQ(Json::parse(line)["reason"], "evicted");
+    EXPECT_EQ(Json::parse(line)["removed"]["reason"], "REMOVAL_REASON_EVICTED");
   }
 }
 
@@ -298,7 +298,8 @@ TEST_F(PagodactlDaemonTest, WatchTellsASnapshotBetweenTwoLines) {
   EXPECT_EQ(json.exit_code, 1);
   EXPECT_THAT(json.err, AllOf(HasSubstr("REVISION_COMPACTED"), HasSubstr("behind")));
   ASSERT_THAT(Lines(json.out), SizeIs(4));
-  EXPECT_EQ(Json::parse(Lines(json.out)[0])["type"], "snapshot_begin");
+  EXPECT_EQ(Json::parse(Lines(json.out)[0])["snapshot_begin"], true);
+  EXPECT_EQ(Json::parse(Lines(json.out)[0])["snapshot_end"], false);
   EXPECT_EQ(Json::parse(Lines(json.out)[0])["cache"],
             "snapshot: true types: EVENT_TYPE_CREATED types: EVENT_TYPE_REMOVED "
             "window_sizes: 0 window_sizes: 128 tiers: TIER_SECONDARY tenant: \"t\" "
@@ -306,7 +307,10 @@ TEST_F(PagodactlDaemonTest, WatchTellsASnapshotBetweenTwoLines) {
   const Outcome hashes = Ctl("watch --snapshot --hashes --chunk-tokens 256 -o json");
   EXPECT_EQ(Json::parse(Lines(hashes.out)[0])["cache"],
             "snapshot: true content: EVENT_CONTENT_HASHES chunk_tokens: 256");
-  EXPECT_EQ(Json::parse(Lines(json.out)[3]).dump(), R"({"revision":8,"type":"snapshot_end"})");
+  const Json end = Json::parse(Lines(json.out)[3]);
+  EXPECT_EQ(end["snapshot_end"], true);
+  EXPECT_EQ(end["revision"], "8");
+  EXPECT_EQ(end["events"], Json::array());
 }
 
 TEST_F(PagodactlDaemonTest, WatchReportsAGapInASnapshot) {

@@ -6,14 +6,11 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 
 namespace pagoda {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 v1::Event Parse(const std::string& text) {
   v1::Event event;
@@ -85,10 +82,6 @@ TEST(EventTextTest, TiersHaveTheNamesOfTheirCache) {
   EXPECT_THAT(line(moved), HasSubstr("tier hbm -> dram, copies below dram -> none"));
   EXPECT_THAT(line(stored, v1::EVENT_CONTENT_HASHES), HasSubstr(" in hbm"));
   EXPECT_EQ(Summarize(created, cache).detail, "pools: hbm 4, dram 8");
-  for (const v1::Event& event : {created, moved, stored}) {
-    const std::string json = EventJson(event, v1::EVENT_CONTENT_TOKENS, cache).dump();
-    EXPECT_THAT(json, AllOf(HasSubstr("hbm"), HasSubstr("dram"), Not(HasSubstr("ary")))) << json;
-  }
 }
 
 TEST(EventTextTest, KeysAreHexadecimal) {
@@ -97,10 +90,6 @@ TEST(EventTextTest, KeysAreHexadecimal) {
       " blocks { block_id: 2 key: 'ab' token_count: 4 } }";
   EXPECT_THAT(Line(text),
               HasSubstr("stored full 2 8 blocks 1,2 at the root, keyed, keys 01ff 6162"));
-  const auto event = EventJson(Parse(text));
-  EXPECT_EQ(event["keyed"], true);
-  EXPECT_EQ(event["blocks"][0]["key"], "01ff");
-  EXPECT_EQ(event["blocks"][0]["token_count"], 4);
   std::string many = "stored { namespace { keyed: true }";
   for (int i = 0; i < 6; ++i) many += " blocks { key: 'k' token_count: 4 }";
   EXPECT_THAT(Line(many + " }"), HasSubstr("keys 6b 6b 6b 6b and 2 more"));
@@ -127,25 +116,6 @@ TEST(EventTextTest, OfHashesLinesTellHashesAndTiers) {
               HasSubstr("created full 64 - pools: primary 64"));
 }
 
-TEST(EventTextTest, JsonOfHashesHasNothingElse) {
-  const auto json = [](const std::string& text) {
-    auto event = EventJson(Parse(text), v1::EVENT_CONTENT_HASHES);
-    for (const char* name : {"revision", "time", "window", "type"}) event.erase(name);
-    return event.dump();
-  };
-  EXPECT_EQ(
-      json("stored { blocks { block_hash: 255 tier: TIER_PRIMARY lower_tiers: TIER_THIRD } }"),
-      R"({"blocks":[{"block_hash":"00000000000000ff","tier":"primary",)"
-      R"("lower_tiers":["tier2"]}]})");
-  EXPECT_EQ(
-      json("updated { block_hash: 1 tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY } }"),
-      R"({"block_hash":"0000000000000001","tier":{"old":"primary","new":"secondary"}})");
-  EXPECT_EQ(json("removed { reason: REMOVAL_REASON_EVICTED block_hashes: 1 }"),
-            R"({"reason":"evicted","scope":"blocks","block_hashes":["0000000000000001"]})");
-  EXPECT_EQ(json("created { capacity { tier: TIER_PRIMARY blocks: 64 } }"),
-            R"({"capacity_blocks":{"primary":64}})");
-}
-
 TEST(EventTextTest, LinesTellTheNamespaceAndWhatTokensHaveBeside) {
   EXPECT_THAT(
       Line("stored { namespace { lora_id: 0 tenant: 't' } blocks { block_id: 1 tokens: 9 } }"),
@@ -168,15 +138,10 @@ TEST(EventTextTest, CopiesInFartherTiersAreTold) {
       " lower_tiers { new_value: [TIER_SECONDARY, TIER_THIRD] } }";
   EXPECT_THAT(Line(up), HasSubstr("block 4, tier secondary -> primary,"
                                   " copies below none -> secondary+tier2"));
-  EXPECT_EQ(EventJson(Parse(up))["lower_tiers"].dump(),
-            R"({"old":[],"new":["secondary","tier2"]})");
   const std::string blocks =
       "stored { blocks { block_id: 1 lower_tiers: [TIER_SECONDARY, TIER_THIRD] }"
       " blocks { block_id: 2 } }";
   EXPECT_THAT(Line(blocks), HasSubstr("blocks 1,2 at the root, 2 copies below"));
-  const auto json = EventJson(Parse(blocks));
-  EXPECT_EQ(json["blocks"][0]["lower_tiers"].dump(), R"(["secondary","tier2"])");
-  EXPECT_FALSE(json["blocks"][1].contains("lower_tiers"));
 }
 
 TEST(EventTextTest, LongListsAreCut) {
@@ -206,61 +171,6 @@ TEST(EventTextTest, ASnapshotsLinesStandUnderTheHeaderToo) {
   v1::Event told = Parse(kStored);
   told.set_revision(0);
   EXPECT_THAT(EventLine(told, Terminal{}), testing::StartsWith("         -  "));
-  EXPECT_EQ(EventJson(told)["revision"], 0);
-}
-
-TEST(EventTextTest, JsonOfASnapshotsMarks) {
-  v1::WatchResponse message;
-  message.set_cache("c");
-  message.set_epoch(255);
-  message.set_revision(7);
-  EXPECT_EQ(SnapshotBeginJson(message).dump(),
-            R"({"type":"snapshot_begin","cache":"c","epoch":"00000000000000ff"})");
-  EXPECT_EQ(SnapshotEndJson(message).dump(), R"({"revision":7,"type":"snapshot_end"})");
-}
-
-TEST(EventTextTest, JsonKeepsEverything) {
-  const auto json = EventJson(Parse(kStored));
-  EXPECT_EQ(json["revision"], 12);
-  EXPECT_EQ(json["time"], "1970-01-01T00:00:01.5+00:00");
-  EXPECT_EQ(json["type"], "stored");
-  EXPECT_EQ(json["window"], "full");
-  EXPECT_EQ(json["parent_hash"], "00000000000000ff");
-  EXPECT_EQ(json["parent_block_id"], 3);
-  EXPECT_EQ(json["cache_salt"], "s");
-  ASSERT_EQ(json["blocks"].size(), 2u);
-  EXPECT_EQ(json["blocks"][0]["block_hash"], "ffffffffffffffff");
-  EXPECT_EQ(json["blocks"][0]["tokens"], (std::vector<int>{1, 2}));
-  EXPECT_EQ(json["blocks"][0]["tier"], "primary");
-  EXPECT_EQ(json["tenant"], "");
-  EXPECT_FALSE(json["blocks"][0].contains("extra_token_ids"));
-  EXPECT_FALSE(json["blocks"][0].contains("multimodal_items"));
-}
-
-TEST(EventTextTest, JsonHasWhatTokensHaveBeside) {
-  const auto json = EventJson(Parse(
-      "stored { namespace { tenant: 't' } blocks { tokens: [1, 2] extra_token_ids: [0, 7]"
-      " multimodal_items { digest: '\\001\\377' token_start: 1 token_count: 2 item_offset: 3 }"
-      " } }"));
-  EXPECT_EQ(json["tenant"], "t");
-  EXPECT_EQ(json["blocks"][0]["extra_token_ids"], (std::vector<int>{0, 7}));
-  EXPECT_EQ(json["blocks"][0]["multimodal_items"].dump(),
-            R"([{"digest":"01ff","token_start":1,"token_count":2,"item_offset":3}])");
-}
-
-TEST(EventTextTest, JsonOfARootBlockHasNoParent) {
-  const auto json = EventJson(Parse("stored { blocks { block_id: 1 } }"));
-  EXPECT_TRUE(json["parent_hash"].is_null());
-  EXPECT_TRUE(json["parent_block_id"].is_null());
-}
-
-TEST(EventTextTest, JsonOfRemovalsHasReasonAndScope) {
-  const auto json = EventJson(
-      Parse("removed { reason: REMOVAL_REASON_EVICTED block_ids: [4] block_hashes: [16] }"));
-  EXPECT_EQ(json["reason"], "evicted");
-  EXPECT_EQ(json["scope"], "blocks");
-  EXPECT_EQ(json["block_ids"], std::vector<int>{4});
-  EXPECT_EQ(json["block_hashes"], std::vector<std::string>{"0000000000000010"});
 }
 
 }  // namespace
