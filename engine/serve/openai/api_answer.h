@@ -9,11 +9,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/generate.h"
+#include "engine/serve/openai/api_json.h"
 #include "engine/serve/openai/api_request.h"
 #include "engine/serve/prompt/choice_text.h"
 #include "nlohmann/json.hpp"
 #include "server/callers/identity.h"
-#include "server/http/status_json.h"
 
 namespace pagoda::server {
 

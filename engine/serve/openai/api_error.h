@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "engine/serve/openai/api_json.h"
 #include "server/http/http_exchange.h"
-#include "server/http/status_json.h"
 
 namespace pagoda::server {
 
