@@ -63,6 +63,8 @@ class WindowStatus:
     pin_budget_blocks: int
     freely_evicted_blocks_total: int
     """Offloaded without a copy, because a lower tier already had one."""
+    layers: int
+    """The model's attention layers with this window."""
 
     @property
     def hit_rate(self) -> float:
@@ -73,7 +75,7 @@ class WindowStatus:
 @dataclasses.dataclass(frozen=True)
 class TransferDirection:
     """Copies from one tier to another, or inside one. `busy_time` is in seconds, summed over the
-    copying threads."""
+    copying threads; 0 for a disk, whose threads are not timed."""
 
     source: Tier
     target: Tier
