@@ -14,7 +14,7 @@ from caches_daemon import BLOCK_BYTES, IDENTITY, LAYERS, MEMORY, TOKENS_PER_BLOC
 from engine_process import MODEL
 from engine_process import run as run_engine
 from google.protobuf import json_format
-from pagoda.v1 import admin_pb2, caches_pb2, types_pb2
+from pagoda.v1 import admin_pb2, caches_pb2, status_pb2, types_pb2
 from pagodactl import PAGODA_PLAN, run, run_json, run_message, run_ok
 
 BLOCKS = (1 << 20) // BLOCK_BYTES
@@ -66,6 +66,19 @@ def test_a_daemon_without_a_cache_waits_for_clients(daemon):
     assert refusal.value.reason == "UNKNOWN_CACHE"
     assert "waits for clients" in run_ok(daemon, "status")
     assert not run_message(daemon, admin_pb2.GetStatusResponse(), "status").HasField("cache")
+
+
+def test_over_http_the_status_needs_no_cache_and_strangers_see_no_budgets(start_caches):
+    daemon = start_caches(server={"http_address": "127.0.0.1:0"})
+    status = daemon.told("status", admin_pb2.GetStatusResponse())
+    assert status.state == status_pb2.DAEMON_STATE_SERVING and not status.HasField("cache")
+    daemon.open("llama")
+    # Without configured callers, a client behind a proxy is a stranger.
+    operator, stranger = (daemon.told("caches", caches_pb2.ListCachesResponse(), **headers) for headers in ({}, {"Via": "1.1 proxy"}))
+    for answer, is_whole in ((operator, True), (stranger, False)):
+        (row,) = answer.caches
+        assert (row.cache.name, row.tiers[0].bytes > 0) == ("llama", True)
+        assert [row.HasField("identity"), len(row.layers) > 0, len(answer.budgets) == 1] == [is_whole] * 3
 
 
 def test_what_a_client_opens_is_what_it_asked_for(daemon):
