@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/counted.h"
 #include "base/error.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -154,7 +153,7 @@ AdminService::~AdminService() = default;
 
 absl::Status AdminService::GetStatus(const Identity& caller, const v1::GetStatusRequest& request,
                                      v1::GetStatusResponse* response) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SharedManager::Now();
   response->set_version(PAGODA_VERSION);
   *response->mutable_time() = TimeToProto(now);
   *response->mutable_start_time() = TimeToProto(parts_.start_time);
