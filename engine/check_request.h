@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "engine/checkpoint/model_config.h"
-#include "engine/generate.h"
-#include "engine/named_adapters.h"
+#include "engine/request/generate.h"
+#include "engine/request/named_adapters.h"
 #include "manager/api/cache_client.h"
 
 namespace pagoda {

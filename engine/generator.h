@@ -5,11 +5,11 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/checkpoint/model_config.h"
-#include "engine/generate.h"
-#include "engine/gpu_graphs.h"
-#include "engine/named_adapters.h"
+#include "engine/request/generate.h"
+#include "engine/request/named_adapters.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/words/gpu_graphs.h"
 
 namespace pagoda {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "engine/gpu_graphs.h"
+#include "engine/words/gpu_graphs.h"
 
 namespace pagoda {
 

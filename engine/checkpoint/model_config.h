@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/rotary_range.h"
+#include "engine/words/rotary_range.h"
 #include "pools/layout.h"
 #include "pools/types.h"
 

@@ -7,10 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/engine_options.h"
-#include "engine/gpu_graphs.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/backend/gpu_report.h"
 #include "engine/model/cpu/cpu_backend.h"
+#include "engine/words/gpu_graphs.h"
 #include "pools/memory_place.h"
 
 namespace pagoda {

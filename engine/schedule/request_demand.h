@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "engine/generate.h"
+#include "engine/request/generate.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/stopwatch.h"
-#include "engine/generate.h"
-#include "engine/schedule/beam_search.h"
+#include "engine/request/generate.h"
+#include "engine/sampling/beam_search.h"
 #include "engine/schedule/sequence_run.h"
 #include "engine/schedule/waiting_places.h"
 

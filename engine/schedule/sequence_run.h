@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "engine/generate.h"
+#include "engine/request/generate.h"
 #include "engine/schedule/step_batch.h"
 #include "manager/api/operation.h"
 

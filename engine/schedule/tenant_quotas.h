@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/stopwatch.h"
-#include "engine/generate.h"
+#include "engine/request/generate.h"
 #include "manager/api/operation.h"
 
 namespace pagoda {

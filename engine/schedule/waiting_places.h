@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/fair_count.h"
-#include "engine/generate.h"
+#include "engine/request/generate.h"
 
 namespace pagoda {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/schedule/sampling.h"
+#include "engine/sampling/sampling.h"
 #include "tests/bench/random_model.h"
 
 namespace pagoda {

@@ -16,7 +16,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "base/error.h"
-#include "engine/basic_cache_client.h"
+#include "engine/basic_cache/basic_cache_client.h"
 #include "engine/engine.h"
 #include "tests/engine/fixtures/golden.h"
 #include "tests/engine/fixtures/test_cache.h"

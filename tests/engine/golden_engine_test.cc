@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/basic_cache_client.h"
+#include "engine/basic_cache/basic_cache_client.h"
 #include "engine/engine.h"
 #include "tests/engine/fixtures/golden.h"
 #include "tests/engine/fixtures/golden_runs.h"

@@ -14,10 +14,10 @@
 #include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/model_config.h"
-#include "engine/gpu_graphs.h"
 #include "engine/model/backend/model_input.h"
 #include "engine/model/backend/product_end.h"
 #include "engine/model/backend/rows_view.h"
+#include "engine/words/gpu_graphs.h"
 #include "kernels/types.h"
 
 namespace pagoda {

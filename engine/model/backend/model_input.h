@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "engine/adapter_index.h"
 #include "engine/checkpoint/model_config.h"
-#include "engine/rotary_range.h"
-#include "engine/token_draw.h"
+#include "engine/words/adapter_index.h"
+#include "engine/words/rotary_range.h"
+#include "engine/words/token_draw.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/engine_options.h"
-#include "engine/gpu_graphs.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/backend/gpu_report.h"
 #include "engine/model/cuda/self_test/self_test_request.h"
+#include "engine/words/gpu_graphs.h"
 
 namespace pagoda {
 

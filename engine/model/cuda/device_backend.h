@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "base/engine_options.h"
-#include "engine/gpu_graphs.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/backend/gpu_report.h"
 #include "engine/model/cuda/device/compute_device.h"
 #include "engine/model/cuda/products/device_products.h"
+#include "engine/words/gpu_graphs.h"
 
 namespace pagoda::cuda {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "clients/command_line/terminal/format.h"
-#include "engine/basic_cache_client.h"
+#include "engine/basic_cache/basic_cache_client.h"
 #include "engine/gpu_self_test.h"
 #include "engine/model/cuda/cuda_backend.h"
 #include "engine/model/kv/kv_pools.h"

@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/generate.h"
+#include "engine/request/generate.h"
 #include "engine/serve/openai/api_json.h"
 #include "engine/serve/openai/api_request.h"
 #include "engine/serve/prompt/choice_text.h"

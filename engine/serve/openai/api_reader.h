@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/json_builder.h"
+#include "engine/json/json_builder.h"
 
 namespace pagoda::server {
 

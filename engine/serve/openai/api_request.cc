@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
-#include "engine/generate.h"
+#include "engine/request/generate.h"
 #include "engine/serve/openai/api_conversation.h"
 #include "engine/serve/openai/api_error.h"
 #include "engine/serve/openai/api_fields.h"

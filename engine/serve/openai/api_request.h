@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/schedule/sampling.h"
+#include "engine/sampling/sampling.h"
 #include "engine/serve/openai/api_reader.h"
 #include "engine/structured/grammar.h"
 #include "engine/text/chat/chat_format.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/generate.h"
+#include "engine/request/generate.h"
 #include "engine/text/stop_strings.h"
 #include "engine/text/tokenizer/tokenizer.h"
 #include "pools/types.h"

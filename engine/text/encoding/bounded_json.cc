@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/json_builder.h"
+#include "engine/json/json_builder.h"
 
 namespace pagoda {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/schedule/sampling.h"
+#include "engine/sampling/sampling.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace pagoda::cuda {

@@ -11,7 +11,7 @@
 #include "base/engine_options.h"
 #include "engine/checkpoint/adapter.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/gpu_graphs.h"
+#include "engine/words/gpu_graphs.h"
 #include "tests/base/require.h"
 #include "tests/engine/cuda/played_steps.h"
 #include "tests/engine/cuda/test_backend.h"

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/engine_options.h"
-#include "engine/gpu_graphs.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/backend/gpu_report.h"
+#include "engine/words/gpu_graphs.h"
 #include "tests/engine/model/model_runner.h"
 
 namespace pagoda {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "engine/adapter_index.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/layers/transformer.h"
+#include "engine/words/adapter_index.h"
 #include "kernels/types.h"
 
 namespace pagoda {

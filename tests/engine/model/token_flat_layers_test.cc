@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/basic_cache_client.h"
+#include "engine/basic_cache/basic_cache_client.h"
 #include "engine/engine.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cache.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/schedule/sampling.h"
+#include "engine/sampling/sampling.h"
 
 namespace pagoda {
 namespace {

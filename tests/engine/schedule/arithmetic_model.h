@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/generate.h"
 #include "engine/model/backend/model_input.h"
+#include "engine/request/generate.h"
 #include "manager/api/cache_client.h"
 #include "pools/layout.h"
 #include "pools/pool.h"

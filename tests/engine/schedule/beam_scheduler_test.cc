@@ -13,11 +13,11 @@
 
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "engine/basic_cache_client.h"
+#include "engine/basic_cache/basic_cache_client.h"
 #include "engine/schedule/request_demand.h"
 #include "engine/schedule/scheduler.h"
+#include "tests/engine/sampling/plain_beam_search.h"
 #include "tests/engine/schedule/arithmetic_model.h"
-#include "tests/engine/schedule/plain_beam_search.h"
 #include "tests/engine/schedule/scheduler_world.h"
 
 namespace pagoda {

@@ -13,9 +13,9 @@
 
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "engine/basic_cache_client.h"
+#include "engine/basic_cache/basic_cache_client.h"
+#include "tests/engine/sampling/plain_sampler.h"
 #include "tests/engine/schedule/arithmetic_model.h"
-#include "tests/engine/schedule/plain_sampler.h"
 #include "tests/engine/schedule/scheduler_world.h"
 
 namespace pagoda {

@@ -1,4 +1,4 @@
-// Sums are in the order of the host's loops (engine/schedule/sampling_loops_body.h), which the
+// Sums are in the order of the host's loops (engine/sampling/sampling_loops_body.h), which the
 // kernels follow element by element.
 #include "engine/model/cuda/kernels/sampling_kernels.h"
 

@@ -1,5 +1,5 @@
 // The kernels that choose a step's tokens from its logits, by the rule of Sampler::Choose
-// (engine/schedule/sampling.h) and with its bits: they give the same tokens. Their launches are
+// (engine/sampling/sampling.h) and with its bits: they give the same tokens. Their launches are
 // like those of row_kernels.h. They must not be compiled with fused products and sums.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_KERNELS_SAMPLING_KERNELS_H_
 #define PAGODA_ENGINE_MODEL_CUDA_KERNELS_SAMPLING_KERNELS_H_
@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "engine/model/backend/rows_view.h"
-#include "engine/token_draw.h"
+#include "engine/words/token_draw.h"
 #include "kernels/cuda/stream.h"
 
 namespace pagoda::cuda {

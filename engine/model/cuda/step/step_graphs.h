@@ -13,9 +13,9 @@
 #include "absl/types/span.h"
 #include "base/engine_options.h"
 #include "engine/checkpoint/model_config.h"
-#include "engine/gpu_graphs.h"
 #include "engine/model/backend/model_input.h"
 #include "engine/model/cuda/device/compute_device.h"
+#include "engine/words/gpu_graphs.h"
 #include "kernels/cuda/launch_record.h"
 #include "kernels/types.h"
 

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "engine/model/backend/rows_view.h"
 #include "engine/model/cuda/device/compute_device.h"
-#include "engine/token_draw.h"
+#include "engine/words/token_draw.h"
 
 namespace pagoda::cuda {
 

@@ -1,7 +1,0 @@
-#include "engine/schedule/sampling_loops_body.h"
-
-namespace pagoda {
-
-const SamplingLoops kPortableSampling = kSamplingLoops;
-
-}  // namespace pagoda
