@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/request/generate.h"
 #include "engine/request/named_adapters.h"
 #include "manager/api/cache_client.h"

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/engine_options.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/generator.h"
 #include "engine/kv_file.h"
 #include "engine/model/backend/gpu_report.h"

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/request/generate.h"
 #include "engine/request/named_adapters.h"
 #include "engine/schedule/sample.h"

@@ -20,7 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/error.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/files/safetensors.h"
 #include "engine/schedule/sequence_run.h"
 #include "kernels/cpu/cache.h"
 

@@ -13,9 +13,9 @@
 #include "absl/strings/str_join.h"
 #include "base/error.h"
 #include "engine/checkpoint/adapter_fields.h"
-#include "engine/checkpoint/field_reader.h"
-#include "engine/checkpoint/json_text.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/config/field_reader.h"
+#include "engine/checkpoint/files/json_text.h"
+#include "engine/checkpoint/files/safetensors.h"
 
 namespace pagoda {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/model_config.h"
-#include "engine/checkpoint/tensor.h"
+#include "engine/checkpoint/config/model_config.h"
+#include "engine/checkpoint/files/tensor.h"
 
 namespace pagoda {
 

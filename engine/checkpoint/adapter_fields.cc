@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/checkpoint/decoder_fields.h"
+#include "engine/checkpoint/config/decoder_fields.h"
 
 namespace pagoda {
 namespace {

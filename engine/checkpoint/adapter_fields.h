@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/checkpoint/field_reader.h"
+#include "engine/checkpoint/config/field_reader.h"
 
 namespace pagoda {
 

@@ -9,12 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/error.h"
+#include "engine/checkpoint/config/gguf_config.h"
+#include "engine/checkpoint/config/gguf_names.h"
+#include "engine/checkpoint/files/json_text.h"
+#include "engine/checkpoint/files/model_path.h"
+#include "engine/checkpoint/files/mxfp4_pairs.h"
 #include "engine/checkpoint/fingerprint.h"
-#include "engine/checkpoint/gguf_config.h"
-#include "engine/checkpoint/gguf_names.h"
-#include "engine/checkpoint/json_text.h"
-#include "engine/checkpoint/model_path.h"
-#include "engine/checkpoint/mxfp4_pairs.h"
 
 namespace pagoda {
 namespace {

@@ -12,10 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/checkpoint/gguf.h"
-#include "engine/checkpoint/model_config.h"
-#include "engine/checkpoint/safetensors.h"
-#include "engine/checkpoint/tensor.h"
+#include "engine/checkpoint/config/model_config.h"
+#include "engine/checkpoint/files/safetensors.h"
+#include "engine/checkpoint/files/tensor.h"
+#include "engine/checkpoint/gguf/gguf.h"
 
 namespace pagoda {
 
@@ -60,7 +60,7 @@ class Checkpoint {
 
   // Adds a file's tensors. Errors: INVALID_CHECKPOINT if another file has one of them.
   absl::Status Add(SafetensorsFile file);
-  // Adds the MXFP4 tensors that pairs of byte tensors make (mxfp4_pairs.h).
+  // Adds the MXFP4 tensors that pairs of byte tensors make (files/mxfp4_pairs.h).
   absl::Status JoinPairs();
 
   std::string model_dir_;

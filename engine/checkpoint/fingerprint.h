@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "engine/checkpoint/model_config.h"
-#include "engine/checkpoint/tensor.h"
+#include "engine/checkpoint/config/model_config.h"
+#include "engine/checkpoint/files/tensor.h"
 
 namespace pagoda {
 

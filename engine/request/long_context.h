@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/request/generate.h"
 
 namespace pagoda {

@@ -13,7 +13,7 @@
 #include "base/adapter_folders.h"
 #include "engine/checkpoint/adapter.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/request/generate.h"
 #include "engine/words/adapter_index.h"
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/checkpoint/gguf.h"
-#include "engine/checkpoint/model_path.h"
+#include "engine/checkpoint/files/model_path.h"
+#include "engine/checkpoint/gguf/gguf.h"
 #include "engine/text/answer_tokens.h"
 #include "engine/text/chat/gguf_chat.h"
 

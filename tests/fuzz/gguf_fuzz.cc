@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/check.h"
-#include "engine/checkpoint/gguf.h"
-#include "engine/checkpoint/gguf_config.h"
-#include "engine/checkpoint/gguf_names.h"
+#include "engine/checkpoint/config/gguf_config.h"
+#include "engine/checkpoint/config/gguf_names.h"
+#include "engine/checkpoint/gguf/gguf.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/tensor_checks.h"
 

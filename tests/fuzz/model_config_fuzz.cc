@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/checkpoint/decoder_fields.h"
-#include "engine/checkpoint/field_reader.h"
-#include "engine/checkpoint/json_text.h"
+#include "engine/checkpoint/config/decoder_fields.h"
+#include "engine/checkpoint/config/field_reader.h"
+#include "engine/checkpoint/files/json_text.h"
 #include "tests/fuzz/tensor_checks.h"
 
 namespace pagoda::fuzz {

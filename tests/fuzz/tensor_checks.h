@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "engine/checkpoint/model_config.h"
-#include "engine/checkpoint/tensor.h"
+#include "engine/checkpoint/config/model_config.h"
+#include "engine/checkpoint/files/tensor.h"
 
 namespace pagoda::fuzz {
 

@@ -38,6 +38,8 @@ ALLOWED = {
 # and pools/cuda/.
 ROOMS = {
     "manager": "words policy advice accounts tree api restart services tiers window sequences disk".split() + ["", "exchange"],
+    "engine": "words json checkpoint structured text model sampling basic_cache request schedule".split() + ["", "serve"],
+    "engine/checkpoint": "files gguf config".split() + [""],
     "engine/model": "backend weights kv layers cpu cuda".split() + [""],
     "engine/model/cpu": "loops dots products".split() + [""],
     "engine/model/cuda": "kernels device products step self_test".split() + [""],

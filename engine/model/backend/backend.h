@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/model/backend/model_input.h"
 #include "engine/model/backend/product_end.h"
 #include "engine/model/backend/rows_view.h"

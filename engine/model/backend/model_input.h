@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/words/adapter_index.h"
 #include "engine/words/rotary_range.h"
 #include "engine/words/token_draw.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/layers/growing_rows.h"
 #include "engine/model/layers/layer_input.h"

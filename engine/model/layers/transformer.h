@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "engine/checkpoint/adapter.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/backend/model_input.h"
 #include "engine/model/backend/rows_view.h"

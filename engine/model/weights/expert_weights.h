@@ -14,7 +14,7 @@ namespace pagoda {
 // * EXPERTS.gate_up_proj [e][H][2 I], down_proj [e][I][H]: transposed, with the columns of gate and
 //   up in turn (gpt-oss).
 // * EXPERTS.gate_up_proj.weight [e][2 I][H], down_proj.weight [e][H][I]: gpt-oss in MXFP4, as
-//   checkpoint/mxfp4_pairs.h joins them.
+//   checkpoint/files/mxfp4_pairs.h joins them.
 ModelWeights::Experts LoadExperts(WeightLoader& load, const std::string& mlp);
 
 }  // namespace pagoda

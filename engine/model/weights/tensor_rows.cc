@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "engine/checkpoint/quantised_blocks.h"
+#include "engine/checkpoint/files/quantised_blocks.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/numeric.h"

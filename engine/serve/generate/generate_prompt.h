@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/structured/grammar.h"
 #include "engine/text/model_text.h"
 #include "pagoda/v1/engine.pb.h"

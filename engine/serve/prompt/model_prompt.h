@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/civil_time.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/text/model_text.h"
 #include "pools/types.h"
 

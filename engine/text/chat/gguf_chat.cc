@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "engine/checkpoint/gguf_arrays.h"
+#include "engine/checkpoint/gguf/gguf_arrays.h"
 
 namespace pagoda {
 namespace {

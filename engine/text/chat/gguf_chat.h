@@ -2,7 +2,7 @@
 #ifndef PAGODA_ENGINE_TEXT_CHAT_GGUF_CHAT_H_
 #define PAGODA_ENGINE_TEXT_CHAT_GGUF_CHAT_H_
 
-#include "engine/checkpoint/gguf_values.h"
+#include "engine/checkpoint/gguf/gguf_values.h"
 #include "engine/text/chat/chat_format.h"
 #include "engine/text/tokenizer/tokenizer.h"
 

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "engine/checkpoint/gguf_values.h"
+#include "engine/checkpoint/gguf/gguf_values.h"
 #include "engine/text/tokenizer/decoder.h"
 #include "engine/text/tokenizer/gguf_vocabulary.h"
 #include "engine/text/tokenizer/gguf_words.h"

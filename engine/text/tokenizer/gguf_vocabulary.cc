@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/checkpoint/gguf_arrays.h"
+#include "engine/checkpoint/gguf/gguf_arrays.h"
 #include "engine/text/tokenizer/gguf_end_tokens.h"
 
 namespace pagoda {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/checkpoint/gguf_values.h"
+#include "engine/checkpoint/gguf/gguf_values.h"
 #include "engine/text/tokenizer/gguf_pre_tokenizers.h"
 #include "engine/text/vocabulary/token_table.h"
 #include "pools/types.h"

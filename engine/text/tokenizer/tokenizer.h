@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/checkpoint/gguf_values.h"
+#include "engine/checkpoint/gguf/gguf_values.h"
 #include "engine/text/tokenizer/decoder.h"
 #include "pools/types.h"
 

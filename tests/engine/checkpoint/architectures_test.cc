@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "tests/engine/checkpoint/config_reading.h"
 #include "tests/engine/fixtures/golden.h"
 

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/files/safetensors.h"
 #include "tests/engine/fixtures/expected_tensors.h"
 #include "tests/engine/fixtures/golden.h"
 #include "tests/engine/fixtures/scratch_model.h"

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/gguf_config.h"
+#include "engine/checkpoint/config/gguf_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

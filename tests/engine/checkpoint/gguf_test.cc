@@ -1,4 +1,4 @@
-#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/gguf/gguf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/gguf_names.h"
+#include "engine/checkpoint/config/gguf_names.h"
 #include "tests/engine/fixtures/expected_tensors.h"
 #include "tests/engine/fixtures/gguf_content.h"
 #include "tests/engine/fixtures/golden.h"

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "tests/engine/checkpoint/config_reading.h"
 #include "tests/engine/fixtures/golden.h"
 #include "tests/engine/fixtures/scratch_model.h"

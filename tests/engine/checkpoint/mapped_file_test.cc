@@ -1,4 +1,4 @@
-#include "engine/checkpoint/mapped_file.h"
+#include "engine/checkpoint/files/mapped_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/mxfp4_pairs.h"
+#include "engine/checkpoint/files/mxfp4_pairs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

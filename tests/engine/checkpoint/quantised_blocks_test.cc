@@ -1,6 +1,6 @@
 // ggml's quantised types, compared with the numbers of the PyPI package gguf
 // (tests/golden/make_quantised.py).
-#include "engine/checkpoint/quantised_blocks.h"
+#include "engine/checkpoint/files/quantised_blocks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/gguf/gguf.h"
 #include "engine/model/weights/tensor_rows.h"
 #include "kernels/numeric.h"
 #include "tests/engine/fixtures/golden.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint/json_text.h"
+#include "engine/checkpoint/files/json_text.h"
 #include "engine/text/encoding/bounded_json.h"
 
 namespace pagoda {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/checkpoint/tensor.h"
+#include "engine/checkpoint/files/tensor.h"
 #include "engine/model/backend/rows_view.h"
 
 namespace pagoda {

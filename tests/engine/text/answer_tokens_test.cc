@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/gguf/gguf.h"
 #include "engine/text/encoding/utf8.h"
 
 namespace pagoda {

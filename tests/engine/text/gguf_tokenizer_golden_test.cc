@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/gguf/gguf.h"
 #include "engine/text/encoding/utf8.h"
 #include "engine/text/tokenizer/gguf_pre_tokenizers.h"
 #include "engine/text/tokenizer/tokenizer.h"

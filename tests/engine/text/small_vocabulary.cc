@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
-#include "engine/checkpoint/gguf_cursor.h"
+#include "engine/checkpoint/gguf/gguf_cursor.h"
 #include "engine/text/encoding/byte_level.h"
 #include "tests/engine/fixtures/gguf_content.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/checkpoint/gguf_values.h"
+#include "engine/checkpoint/gguf/gguf_values.h"
 #include "engine/text/tokenizer/tokenizer.h"
 
 namespace pagoda {

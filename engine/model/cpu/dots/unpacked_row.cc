@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/checkpoint/quantised_blocks.h"
+#include "engine/checkpoint/files/quantised_blocks.h"
 
 namespace pagoda {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/checkpoint/tensor.h"
+#include "engine/checkpoint/files/tensor.h"
 
 namespace pagoda {
 

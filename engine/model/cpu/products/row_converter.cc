@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/checkpoint/quantised_blocks.h"
+#include "engine/checkpoint/files/quantised_blocks.h"
 #include "engine/model/cpu/dots/dots.h"
 #include "engine/model/weights/tensor_rows.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "kernels/numeric.h"
 #include "kernels/types.h"
 

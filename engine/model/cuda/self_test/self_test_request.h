@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/engine_options.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/model/backend/gpu_report.h"
 #include "kernels/types.h"
 

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/engine_options.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/model/backend/model_input.h"
 #include "engine/model/cuda/device/compute_device.h"
 #include "engine/words/gpu_graphs.h"

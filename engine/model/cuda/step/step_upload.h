@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/config/model_config.h"
 #include "engine/model/backend/model_input.h"
 #include "engine/model/cuda/device/compute_device.h"
 #include "kernels/attention_mask.h"
