@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "engine/gpu_self_test.h"
-#include "engine/serve/doors.h"
+#include "engine/serve/doors/doors.h"
 #include "engine/serve/program.h"
 #include "engine/structured/grammar_process.h"
 

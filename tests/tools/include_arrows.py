@@ -47,7 +47,7 @@ ROOMS = {
     "engine/text/jinja": "values python evaluator parser".split() + [""],
     "server": "log supervision config callers calls engine listener memory directory peers store watch cache batch ring rpc "
               "bridges admin http metrics".split() + [""],
-    "engine/serve": "prompt generate openai metrics local".split() + [""],
+    "engine/serve": "prompt generate openai metrics daemon local doors run".split() + [""],
     "clients/command_line": "terminal".split() + ["", "completion"],
     "clients": "cpp router command_line pagoda_plan pagodactl python".split(),
     "clients/pagoda_plan": "size trace replay workload".split() + [""],

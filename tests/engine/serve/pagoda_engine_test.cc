@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "engine/serve/line_reader.h"
-#include "engine/serve/request_line.h"
+#include "engine/serve/run/line_reader.h"
+#include "engine/serve/run/request_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/clients/fixtures/temp_directory.h"

@@ -1,4 +1,4 @@
-#include "engine/serve/daemon_link.h"
+#include "engine/serve/daemon/daemon_link.h"
 
 #include <fcntl.h>
 #include <poll.h>

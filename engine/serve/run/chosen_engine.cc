@@ -1,4 +1,4 @@
-#include "engine/serve/chosen_engine.h"
+#include "engine/serve/run/chosen_engine.h"
 
 #include <utility>
 #include <vector>

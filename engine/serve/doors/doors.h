@@ -1,14 +1,14 @@
 // pagoda-engine --serve and --child: an engine with doors of its own.
-#ifndef PAGODA_ENGINE_SERVE_DOORS_H_
-#define PAGODA_ENGINE_SERVE_DOORS_H_
+#ifndef PAGODA_ENGINE_SERVE_DOORS_DOORS_H_
+#define PAGODA_ENGINE_SERVE_DOORS_DOORS_H_
 
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
-#include "engine/serve/connected_engine.h"
-#include "engine/serve/daemon_link.h"
+#include "engine/serve/daemon/connected_engine.h"
+#include "engine/serve/daemon/daemon_link.h"
 #include "server/config/config.h"
 
 namespace pagoda {
@@ -35,4 +35,4 @@ int RunAsChild();
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_DOORS_H_
+#endif  // PAGODA_ENGINE_SERVE_DOORS_DOORS_H_

@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_SERVE_DAEMON_LINK_H_
-#define PAGODA_ENGINE_SERVE_DAEMON_LINK_H_
+#ifndef PAGODA_ENGINE_SERVE_DAEMON_DAEMON_LINK_H_
+#define PAGODA_ENGINE_SERVE_DAEMON_DAEMON_LINK_H_
 
 #include <functional>
 #include <string>
@@ -54,4 +54,4 @@ void EndWithParent();
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_DAEMON_LINK_H_
+#endif  // PAGODA_ENGINE_SERVE_DAEMON_DAEMON_LINK_H_

@@ -1,4 +1,4 @@
-#include "engine/serve/line_reader.h"
+#include "engine/serve/run/line_reader.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -1,8 +1,8 @@
-#ifndef PAGODA_ENGINE_SERVE_RUN_PROMPTS_H_
-#define PAGODA_ENGINE_SERVE_RUN_PROMPTS_H_
+#ifndef PAGODA_ENGINE_SERVE_RUN_RUN_PROMPTS_H_
+#define PAGODA_ENGINE_SERVE_RUN_RUN_PROMPTS_H_
 
 #include "absl/status/status.h"
-#include "engine/serve/program_options.h"
+#include "engine/serve/run/program_options.h"
 
 namespace pagoda {
 
@@ -13,4 +13,4 @@ absl::Status RunPrompts(const ProgramOptions& options);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_RUN_PROMPTS_H_
+#endif  // PAGODA_ENGINE_SERVE_RUN_RUN_PROMPTS_H_

@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_SERVE_WORKERS_H_
-#define PAGODA_ENGINE_SERVE_WORKERS_H_
+#ifndef PAGODA_ENGINE_SERVE_RUN_WORKERS_H_
+#define PAGODA_ENGINE_SERVE_RUN_WORKERS_H_
 
 #include <cstdint>
 #include <functional>
@@ -74,4 +74,4 @@ class Workers {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_WORKERS_H_
+#endif  // PAGODA_ENGINE_SERVE_RUN_WORKERS_H_

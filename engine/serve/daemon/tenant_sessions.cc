@@ -1,4 +1,4 @@
-#include "engine/serve/tenant_sessions.h"
+#include "engine/serve/daemon/tenant_sessions.h"
 
 #include <algorithm>
 #include <cstddef>

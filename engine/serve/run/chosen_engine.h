@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_SERVE_CHOSEN_ENGINE_H_
-#define PAGODA_ENGINE_SERVE_CHOSEN_ENGINE_H_
+#ifndef PAGODA_ENGINE_SERVE_RUN_CHOSEN_ENGINE_H_
+#define PAGODA_ENGINE_SERVE_RUN_CHOSEN_ENGINE_H_
 
 #include <cstdint>
 #include <functional>
@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/serve/connected_engine.h"
+#include "engine/serve/daemon/connected_engine.h"
 #include "engine/serve/local/local_engine.h"
-#include "engine/serve/program_options.h"
+#include "engine/serve/run/program_options.h"
 
 namespace pagoda {
 
@@ -57,4 +57,4 @@ absl::StatusOr<ConnectedEngine::Options> ConnectedOptionsOf(const ProgramOptions
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_CHOSEN_ENGINE_H_
+#endif  // PAGODA_ENGINE_SERVE_RUN_CHOSEN_ENGINE_H_

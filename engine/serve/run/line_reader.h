@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_SERVE_LINE_READER_H_
-#define PAGODA_ENGINE_SERVE_LINE_READER_H_
+#ifndef PAGODA_ENGINE_SERVE_RUN_LINE_READER_H_
+#define PAGODA_ENGINE_SERVE_RUN_LINE_READER_H_
 
 #include <cstddef>
 #include <string>
@@ -42,4 +42,4 @@ class LineReader {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_LINE_READER_H_
+#endif  // PAGODA_ENGINE_SERVE_RUN_LINE_READER_H_

@@ -1,4 +1,4 @@
-#include "engine/serve/doors.h"
+#include "engine/serve/doors/doors.h"
 
 #include <grpc/grpc.h>
 #include <sys/resource.h>
@@ -18,7 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/error.h"
 #include "clients/command_line/terminal/interrupt.h"
-#include "engine/serve/engine_server.h"
+#include "engine/serve/doors/engine_server.h"
 #include "engine/text/model_text.h"
 #include "manager/accounts/tenants.h"
 #include "server/listener/accept_guard.h"

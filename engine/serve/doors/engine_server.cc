@@ -1,4 +1,4 @@
-#include "engine/serve/engine_server.h"
+#include "engine/serve/doors/engine_server.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // The option set of pagoda-engine: each way to run takes its own options and refuses the others'.
-#include "engine/serve/program_options.h"
+#include "engine/serve/run/program_options.h"
 
 #include <algorithm>
 #include <cstdlib>

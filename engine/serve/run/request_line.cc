@@ -1,4 +1,4 @@
-#include "engine/serve/request_line.h"
+#include "engine/serve/run/request_line.h"
 
 #include <limits>
 #include <type_traits>

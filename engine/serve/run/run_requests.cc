@@ -1,4 +1,4 @@
-#include "engine/serve/run_requests.h"
+#include "engine/serve/run/run_requests.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,11 +19,11 @@
 #include "base/error.h"
 #include "clients/command_line/terminal/format.h"
 #include "clients/command_line/terminal/interrupt.h"
-#include "engine/serve/chosen_engine.h"
-#include "engine/serve/line_reader.h"
 #include "engine/serve/prompt/generated.h"
-#include "engine/serve/request_line.h"
-#include "engine/serve/workers.h"
+#include "engine/serve/run/chosen_engine.h"
+#include "engine/serve/run/line_reader.h"
+#include "engine/serve/run/request_line.h"
+#include "engine/serve/run/workers.h"
 
 namespace pagoda {
 namespace {

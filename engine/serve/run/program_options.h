@@ -1,6 +1,6 @@
 // The one option set of pagoda-engine, for every way to run it.
-#ifndef PAGODA_ENGINE_SERVE_PROGRAM_OPTIONS_H_
-#define PAGODA_ENGINE_SERVE_PROGRAM_OPTIONS_H_
+#ifndef PAGODA_ENGINE_SERVE_RUN_PROGRAM_OPTIONS_H_
+#define PAGODA_ENGINE_SERVE_RUN_PROGRAM_OPTIONS_H_
 
 #include <cstdint>
 #include <optional>
@@ -98,4 +98,4 @@ void SayAsEngine(const std::string& what);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_PROGRAM_OPTIONS_H_
+#endif  // PAGODA_ENGINE_SERVE_RUN_PROGRAM_OPTIONS_H_

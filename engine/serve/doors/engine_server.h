@@ -1,6 +1,6 @@
 // The doors of pagoda-engine.
-#ifndef PAGODA_ENGINE_SERVE_ENGINE_SERVER_H_
-#define PAGODA_ENGINE_SERVE_ENGINE_SERVER_H_
+#ifndef PAGODA_ENGINE_SERVE_DOORS_ENGINE_SERVER_H_
+#define PAGODA_ENGINE_SERVE_DOORS_ENGINE_SERVER_H_
 
 #include <memory>
 #include <string>
@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "engine/serve/connected_engine.h"
-#include "engine/serve/daemon_link.h"
+#include "engine/serve/daemon/connected_engine.h"
+#include "engine/serve/daemon/daemon_link.h"
 #include "engine/serve/generate/engine_service.h"
 #include "engine/serve/openai/openai_api.h"
 #include "engine/text/model_text.h"
@@ -100,4 +100,4 @@ class EngineServer {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_ENGINE_SERVER_H_
+#endif  // PAGODA_ENGINE_SERVE_DOORS_ENGINE_SERVER_H_

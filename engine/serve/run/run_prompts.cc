@@ -1,4 +1,4 @@
-#include "engine/serve/run_prompts.h"
+#include "engine/serve/run/run_prompts.h"
 
 #include <unistd.h>
 
@@ -23,10 +23,10 @@
 #include "clients/command_line/terminal/progress_bar.h"
 #include "clients/command_line/terminal/terminal.h"
 #include "clients/command_line/tokens.h"
-#include "engine/serve/chosen_engine.h"
 #include "engine/serve/prompt/answerer.h"
 #include "engine/serve/prompt/chat.h"
 #include "engine/serve/prompt/report_text.h"
+#include "engine/serve/run/chosen_engine.h"
 
 namespace pagoda {
 namespace {

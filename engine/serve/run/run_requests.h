@@ -1,8 +1,8 @@
-#ifndef PAGODA_ENGINE_SERVE_RUN_REQUESTS_H_
-#define PAGODA_ENGINE_SERVE_RUN_REQUESTS_H_
+#ifndef PAGODA_ENGINE_SERVE_RUN_RUN_REQUESTS_H_
+#define PAGODA_ENGINE_SERVE_RUN_RUN_REQUESTS_H_
 
 #include "absl/status/status.h"
-#include "engine/serve/program_options.h"
+#include "engine/serve/run/program_options.h"
 
 namespace pagoda {
 
@@ -14,4 +14,4 @@ absl::Status RunRequests(const ProgramOptions& options);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_RUN_REQUESTS_H_
+#endif  // PAGODA_ENGINE_SERVE_RUN_RUN_REQUESTS_H_

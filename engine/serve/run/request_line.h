@@ -1,6 +1,6 @@
 // Requests and answers as lines of JSON.
-#ifndef PAGODA_ENGINE_SERVE_REQUEST_LINE_H_
-#define PAGODA_ENGINE_SERVE_REQUEST_LINE_H_
+#ifndef PAGODA_ENGINE_SERVE_RUN_REQUEST_LINE_H_
+#define PAGODA_ENGINE_SERVE_RUN_REQUEST_LINE_H_
 
 #include <string>
 
@@ -28,4 +28,4 @@ std::string AnswerLine(const nlohmann::ordered_json& id,
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_REQUEST_LINE_H_
+#endif  // PAGODA_ENGINE_SERVE_RUN_REQUEST_LINE_H_

@@ -1,6 +1,6 @@
 // The sessions of an engine with one daemon.
-#ifndef PAGODA_ENGINE_SERVE_TENANT_SESSIONS_H_
-#define PAGODA_ENGINE_SERVE_TENANT_SESSIONS_H_
+#ifndef PAGODA_ENGINE_SERVE_DAEMON_TENANT_SESSIONS_H_
+#define PAGODA_ENGINE_SERVE_DAEMON_TENANT_SESSIONS_H_
 
 #include <functional>
 #include <memory>
@@ -122,4 +122,4 @@ class TenantSessions : public std::enable_shared_from_this<TenantSessions> {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_TENANT_SESSIONS_H_
+#endif  // PAGODA_ENGINE_SERVE_DAEMON_TENANT_SESSIONS_H_

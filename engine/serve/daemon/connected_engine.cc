@@ -1,4 +1,4 @@
-#include "engine/serve/connected_engine.h"
+#include "engine/serve/daemon/connected_engine.h"
 
 #include <algorithm>
 #include <utility>

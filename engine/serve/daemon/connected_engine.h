@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_SERVE_CONNECTED_ENGINE_H_
-#define PAGODA_ENGINE_SERVE_CONNECTED_ENGINE_H_
+#ifndef PAGODA_ENGINE_SERVE_DAEMON_CONNECTED_ENGINE_H_
+#define PAGODA_ENGINE_SERVE_DAEMON_CONNECTED_ENGINE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -21,7 +21,7 @@
 #include "engine/engine.h"
 #include "engine/generator.h"
 #include "engine/schedule/waiting_places.h"
-#include "engine/serve/tenant_sessions.h"
+#include "engine/serve/daemon/tenant_sessions.h"
 #include "wire/caches.h"
 
 namespace pagoda {
@@ -190,4 +190,4 @@ class ConnectedEngine final : public Generator {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_CONNECTED_ENGINE_H_
+#endif  // PAGODA_ENGINE_SERVE_DAEMON_CONNECTED_ENGINE_H_
