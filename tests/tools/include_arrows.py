@@ -26,9 +26,11 @@ ALLOWED = {
     # The daemon contains no model: the engine is a process of its own.
     "server": CORE - {"kernels", "engine"} | {"wire", "proto"},
     "clients": CORE | {"wire", "proto"},
+    # A program: nothing but its tests includes it.
+    "clients/pagodactl": CORE | {"wire", "proto", "clients"},
     # The engine as a program: a client of the daemon, above everything.
     "engine/serve": CORE | {"wire", "proto", "server", "clients"},
-    "tests": CORE | {"wire", "proto", "server", "clients", "engine/serve"},
+    "tests": CORE | {"wire", "proto", "server", "clients", "clients/pagodactl", "engine/serve"},
 }
 
 # The rooms of a folder, from bottom to top; "" stands for the folder's own files. A file may
@@ -48,7 +50,7 @@ ROOMS = {
     "server": "log supervision config callers calls engine listener memory directory peers store watch cache batch ring rpc "
               "bridges admin http metrics".split() + [""],
     "engine/serve": "prompt generate openai metrics daemon local doors run".split() + [""],
-    "clients/command_line": "terminal".split() + ["", "completion"],
+    "clients/command_line": "terminal".split() + ["", "options", "completion"],
     "clients": "cpp router command_line pagoda_plan pagodactl python".split(),
     "clients/pagoda_plan": "size trace replay workload".split() + [""],
     "clients/pagodactl": "command prefix router store events admin generate top".split() + [""],

@@ -5,8 +5,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "clients/command_line/options/cache_spec.h"
 #include "clients/command_line/terminal/format.h"
-#include "clients/pagodactl/admin/cache_spec.h"
 
 namespace pagoda {
 namespace {

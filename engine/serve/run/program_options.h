@@ -9,8 +9,8 @@
 
 #include "base/engine_options.h"
 #include "clients/command_line/command.h"
-#include "clients/pagodactl/generate/format_options.h"
-#include "clients/pagodactl/generate/sampling_options.h"
+#include "clients/command_line/options/format_options.h"
+#include "clients/command_line/options/sampling_options.h"
 #include "pools/layout.h"
 
 namespace CLI {

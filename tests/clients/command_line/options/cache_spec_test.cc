@@ -1,4 +1,4 @@
-#include "clients/pagodactl/admin/cache_spec.h"
+#include "clients/command_line/options/cache_spec.h"
 
 #include <string>
 

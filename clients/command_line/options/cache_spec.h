@@ -1,6 +1,6 @@
 // The command-line forms of the layers and sizes of "pagodactl caches open".
-#ifndef PAGODA_CLIENTS_PAGODACTL_ADMIN_CACHE_SPEC_H_
-#define PAGODA_CLIENTS_PAGODACTL_ADMIN_CACHE_SPEC_H_
+#ifndef PAGODA_CLIENTS_COMMAND_LINE_OPTIONS_CACHE_SPEC_H_
+#define PAGODA_CLIENTS_COMMAND_LINE_OPTIONS_CACHE_SPEC_H_
 
 #include <string>
 
@@ -29,4 +29,4 @@ std::string MediumText(v1::Medium medium);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODACTL_ADMIN_CACHE_SPEC_H_
+#endif  // PAGODA_CLIENTS_COMMAND_LINE_OPTIONS_CACHE_SPEC_H_

@@ -1,4 +1,4 @@
-#include "clients/pagodactl/generate/sampling_options.h"
+#include "clients/command_line/options/sampling_options.h"
 
 #include "CLI/CLI.hpp"
 #include "clients/command_line/number_check.h"

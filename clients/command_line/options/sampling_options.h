@@ -1,6 +1,6 @@
 // The sampling options of generate and chat, and texts about their answers.
-#ifndef PAGODA_CLIENTS_PAGODACTL_GENERATE_SAMPLING_OPTIONS_H_
-#define PAGODA_CLIENTS_PAGODACTL_GENERATE_SAMPLING_OPTIONS_H_
+#ifndef PAGODA_CLIENTS_COMMAND_LINE_OPTIONS_SAMPLING_OPTIONS_H_
+#define PAGODA_CLIENTS_COMMAND_LINE_OPTIONS_SAMPLING_OPTIONS_H_
 
 #include <cstdint>
 #include <string>
@@ -39,4 +39,4 @@ double TokensPerSecond(const v1::GenerateReport& report);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODACTL_GENERATE_SAMPLING_OPTIONS_H_
+#endif  // PAGODA_CLIENTS_COMMAND_LINE_OPTIONS_SAMPLING_OPTIONS_H_

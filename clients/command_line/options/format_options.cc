@@ -1,4 +1,4 @@
-#include "clients/pagodactl/generate/format_options.h"
+#include "clients/command_line/options/format_options.h"
 
 #include <fstream>
 #include <iterator>

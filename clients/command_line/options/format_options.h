@@ -1,7 +1,7 @@
 // The options of what an answer's text must be, for generate, chat and
 // pagoda-engine.
-#ifndef PAGODA_CLIENTS_PAGODACTL_GENERATE_FORMAT_OPTIONS_H_
-#define PAGODA_CLIENTS_PAGODACTL_GENERATE_FORMAT_OPTIONS_H_
+#ifndef PAGODA_CLIENTS_COMMAND_LINE_OPTIONS_FORMAT_OPTIONS_H_
+#define PAGODA_CLIENTS_COMMAND_LINE_OPTIONS_FORMAT_OPTIONS_H_
 
 #include <optional>
 #include <string>
@@ -33,4 +33,4 @@ absl::Status ApplyFormat(const FormatOptions& options, v1::GenerateRequest& requ
 
 }  // namespace pagoda
 
-#endif  // PAGODA_CLIENTS_PAGODACTL_GENERATE_FORMAT_OPTIONS_H_
+#endif  // PAGODA_CLIENTS_COMMAND_LINE_OPTIONS_FORMAT_OPTIONS_H_
