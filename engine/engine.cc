@@ -27,7 +27,7 @@
 #include "engine/model/layers/transformer.h"
 #include "engine/model/weights/load_watch.h"
 #include "engine/request/long_context.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/execution/thread_pool.h"
 
 namespace pagoda {
 namespace {

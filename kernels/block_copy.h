@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/cpu/execution.h"
+#include "kernels/execution/execution.h"
 
 namespace pagoda::kernels {
 

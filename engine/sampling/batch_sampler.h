@@ -12,7 +12,7 @@
 #include "engine/sampling/sampling.h"
 #include "engine/structured/grammar.h"
 #include "engine/words/token_draw.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/execution/thread_pool.h"
 
 namespace pagoda {
 

@@ -13,7 +13,7 @@
 #include "engine/sampling/ranked_scores.h"
 #include "engine/sampling/sampling_loops.h"
 #include "engine/structured/grammar.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 
 namespace pagoda {
 

@@ -29,7 +29,7 @@
 #include "engine/schedule/tenant_shares.h"
 #include "engine/schedule/waiting_places.h"
 #include "engine/schedule/waiting_queue.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/execution/thread_pool.h"
 #include "manager/api/cache_client.h"
 
 namespace pagoda {

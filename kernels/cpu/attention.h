@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "kernels/attention_merge.h"
 #include "kernels/attention_plan.h"
-#include "kernels/cpu/execution.h"
+#include "kernels/execution/execution.h"
 #include "kernels/paged_attention.h"
 
 namespace pagoda::kernels::cpu {

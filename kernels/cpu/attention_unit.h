@@ -9,7 +9,7 @@
 #include "kernels/attention_plan.h"
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/convert_rows.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 #include "kernels/numeric.h"
 #include "kernels/paged_attention.h"
 

@@ -6,7 +6,7 @@
 
 #include "kernels/cache_checks.h"
 #include "kernels/cpu/convert_rows.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/execution/parallel.h"
 
 namespace pagoda::kernels::cpu {
 namespace {

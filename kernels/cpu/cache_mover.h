@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/convert_rows.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 #include "kernels/types.h"
 
 namespace pagoda::kernels::cpu {

@@ -4,8 +4,8 @@
 #include "kernels/cache_checks.h"
 #include "kernels/cpu/cache.h"
 #include "kernels/cpu/cache_mover.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/token_runs.h"
+#include "kernels/execution/parallel.h"
 
 namespace pagoda::kernels::cpu {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "kernels/cache_checks.h"
 #include "kernels/cpu/cache.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/token_runs.h"
+#include "kernels/execution/parallel.h"
 #include "kernels/float8_scales.h"
 
 namespace pagoda::kernels::cpu {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/execution/parallel.h"
 #include "kernels/numeric.h"
 
 namespace pagoda::kernels::cpu {

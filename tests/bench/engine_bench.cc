@@ -14,8 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/execution/isa.h"
+#include "kernels/execution/thread_pool.h"
 #include "tests/bench/engine_requests.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "absl/types/span.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 
 namespace pagoda::bench {
 

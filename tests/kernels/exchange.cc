@@ -3,7 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/execution/parallel.h"
 #include "kernels/shape_checks.h"
 
 namespace pagoda::kernels {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/cpu/execution.h"
+#include "kernels/execution/execution.h"
 #include "kernels/types.h"
 
 namespace pagoda::kernels {

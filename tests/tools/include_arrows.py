@@ -39,6 +39,7 @@ ALLOWED = {
 # checkpoint/, model/ and schedule/ include each other, and so do kernels/ and kernels/cpu/, pools/
 # and pools/cuda/.
 ROOMS = {
+    "kernels": ["execution", "", "reference", "cpu", "cuda"],
     "manager": "words policy advice accounts tree api restart services tiers window sequences disk".split() + ["", "exchange"],
     "engine": "words json checkpoint structured text model sampling basic_cache request schedule".split() + ["", "serve"],
     "engine/checkpoint": "files gguf config".split() + [""],

@@ -20,7 +20,7 @@
 #include "engine/model/weights/tensor_rows.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cache.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/execution/parallel.h"
 
 namespace pagoda {
 namespace {

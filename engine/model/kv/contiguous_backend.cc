@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/counted.h"
 #include "engine/model/backend/forwarding_backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/execution/thread_pool.h"
 #include "kernels/numeric.h"
 
 namespace pagoda {

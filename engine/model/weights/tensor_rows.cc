@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "engine/checkpoint/files/quantised_blocks.h"
 #include "kernels/cpu/convert_rows.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 #include "kernels/numeric.h"
 
 namespace pagoda {

@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/cpu/cpu_backend.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 #include "tests/engine/fixtures/golden.h"
 #include "tests/engine/model/model_runner.h"
 

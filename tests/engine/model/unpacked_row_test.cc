@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/model/cpu/loops/host_memory.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 #include "tests/engine/model/stored_matrix.h"
 
 namespace pagoda {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "engine/model/cpu/cpu_backend.h"
 #include "engine/model/layers/transformer.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 #include "tests/engine/fixtures/expected_tensors.h"
 #include "tests/engine/fixtures/golden.h"
 #include "tests/engine/fixtures/scratch_model.h"

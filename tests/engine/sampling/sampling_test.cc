@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "engine/sampling/batch_sampler.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/execution/thread_pool.h"
 #include "tests/engine/sampling/plain_sampler.h"
 
 namespace pagoda {

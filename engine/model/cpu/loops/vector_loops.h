@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 
 namespace pagoda {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 
 namespace pagoda {
 

@@ -12,7 +12,7 @@
 #include "base/engine_options.h"
 #include "engine/model/backend/backend.h"
 #include "engine/model/cpu/products/instructions.h"
-#include "kernels/cpu/execution.h"
+#include "kernels/execution/execution.h"
 
 namespace pagoda {
 

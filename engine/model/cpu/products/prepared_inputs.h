@@ -9,7 +9,7 @@
 #include "engine/model/backend/rows_view.h"
 #include "engine/model/cpu/loops/host_memory.h"
 #include "engine/model/cpu/products/instructions.h"
-#include "kernels/cpu/execution.h"
+#include "kernels/execution/execution.h"
 
 namespace pagoda {
 

@@ -1,6 +1,6 @@
 // Threads that wait for the next kernel.
-#ifndef PAGODA_KERNELS_CPU_THREAD_POOL_H_
-#define PAGODA_KERNELS_CPU_THREAD_POOL_H_
+#ifndef PAGODA_KERNELS_EXECUTION_THREAD_POOL_H_
+#define PAGODA_KERNELS_EXECUTION_THREAD_POOL_H_
 
 #include <chrono>
 #include <cstddef>
@@ -60,4 +60,4 @@ class ThreadPool {
 
 }  // namespace pagoda::kernels::cpu
 
-#endif  // PAGODA_KERNELS_CPU_THREAD_POOL_H_
+#endif  // PAGODA_KERNELS_EXECUTION_THREAD_POOL_H_

@@ -1,9 +1,9 @@
 // The threads and instructions that a CPU kernel uses.
-#ifndef PAGODA_KERNELS_CPU_EXECUTION_H_
-#define PAGODA_KERNELS_CPU_EXECUTION_H_
+#ifndef PAGODA_KERNELS_EXECUTION_EXECUTION_H_
+#define PAGODA_KERNELS_EXECUTION_EXECUTION_H_
 
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/execution/isa.h"
+#include "kernels/execution/thread_pool.h"
 
 namespace pagoda::kernels::cpu {
 
@@ -22,4 +22,4 @@ struct Execution {
 
 }  // namespace pagoda::kernels::cpu
 
-#endif  // PAGODA_KERNELS_CPU_EXECUTION_H_
+#endif  // PAGODA_KERNELS_EXECUTION_EXECUTION_H_

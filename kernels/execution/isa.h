@@ -1,6 +1,6 @@
 // The instruction sets of the CPU kernels.
-#ifndef PAGODA_KERNELS_CPU_ISA_H_
-#define PAGODA_KERNELS_CPU_ISA_H_
+#ifndef PAGODA_KERNELS_EXECUTION_ISA_H_
+#define PAGODA_KERNELS_EXECUTION_ISA_H_
 
 #include <cstdint>
 #include <string_view>
@@ -57,4 +57,4 @@ FetchAhead FastestFetchAhead();
 
 }  // namespace pagoda::kernels::cpu
 
-#endif  // PAGODA_KERNELS_CPU_ISA_H_
+#endif  // PAGODA_KERNELS_EXECUTION_ISA_H_

@@ -1,4 +1,4 @@
-#include "kernels/cpu/isa.h"
+#include "kernels/execution/isa.h"
 
 #include <cpuid.h>
 #include <sys/syscall.h>

@@ -1,11 +1,11 @@
 // Divides a kernel's work into equal pieces, one per thread.
-#ifndef PAGODA_KERNELS_CPU_PARALLEL_H_
-#define PAGODA_KERNELS_CPU_PARALLEL_H_
+#ifndef PAGODA_KERNELS_EXECUTION_PARALLEL_H_
+#define PAGODA_KERNELS_EXECUTION_PARALLEL_H_
 
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/execution.h"
+#include "kernels/execution/execution.h"
 
 namespace pagoda::kernels::cpu {
 
@@ -31,4 +31,4 @@ void InPieces(const Execution& execution, uint64_t count, uint64_t unit_bytes, c
 
 }  // namespace pagoda::kernels::cpu
 
-#endif  // PAGODA_KERNELS_CPU_PARALLEL_H_
+#endif  // PAGODA_KERNELS_EXECUTION_PARALLEL_H_
