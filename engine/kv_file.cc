@@ -22,7 +22,7 @@
 #include "base/error.h"
 #include "engine/checkpoint/files/safetensors.h"
 #include "engine/schedule/sequence_run.h"
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/cache/cache.h"
 
 namespace pagoda {
 namespace {

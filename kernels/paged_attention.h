@@ -58,10 +58,10 @@ struct PagedAttentionParams {
 // fit together. Reads no memory behind a pointer or span.
 absl::Status CheckShapes(const PagedAttentionParams& params);
 
-// The implementations differ only in speed and rounding. cpu/attention.h and cuda/attention.h
-// declare the fast ones. Errors: those of CheckShapes. If the arguments are in host memory, also
-// InvalidArgument for query_starts that do not ascend from 0, a context shorter than its queries, a
-// table too short for its context, or a slot outside the pool.
+// The implementations differ only in speed and rounding. cpu/attention/attention.h and
+// cuda/attention.h declare the fast ones. Errors: those of CheckShapes. If the arguments are in
+// host memory, also InvalidArgument for query_starts that do not ascend from 0, a context shorter
+// than its queries, a table too short for its context, or a slot outside the pool.
 
 // In fp64, written for readability; the tests compare with it. Synchronous, on the caller's thread.
 namespace reference {

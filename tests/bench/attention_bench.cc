@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "kernels/numeric.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"

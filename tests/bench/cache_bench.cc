@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "kernels/block_copy.h"
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/cache/cache.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"
 

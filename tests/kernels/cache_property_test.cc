@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/cache/cache.h"
 #include "tests/kernels/cache_model.h"
 
 namespace pagoda::kernels {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernels/block_copy.h"
-#include "kernels/cpu/cache.h"
-#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/cache/cache.h"
+#include "kernels/cpu/vectors/convert_rows.h"
 #include "tests/kernels/cache_model.h"
 #include "tests/kernels/guarded_memory.h"
 #include "tests/kernels/test_pool.h"

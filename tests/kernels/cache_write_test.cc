@@ -1,4 +1,4 @@
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/cache/cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Every implementation of a conversion against the plain one, bit by bit.
-#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/vectors/convert_rows.h"
 
 #include <gtest/gtest.h>
 

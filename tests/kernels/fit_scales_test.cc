@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/cache/cache.h"
 #include "kernels/float8_scales.h"
 #include "tests/kernels/test_pool.h"
 

@@ -1,6 +1,6 @@
 // The CPU's paged attention against the fp64 reference, and the identities that hold bit by bit.
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/cache/cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -18,8 +18,8 @@
 #include "engine/model/cpu/products/matmul.h"
 #include "engine/model/cpu/rotary.h"
 #include "engine/model/weights/tensor_rows.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/cache/cache.h"
 #include "kernels/execution/parallel.h"
 
 namespace pagoda {

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "engine/checkpoint/files/quantised_blocks.h"
-#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/vectors/convert_rows.h"
 #include "kernels/execution/isa.h"
 #include "kernels/numeric.h"
 

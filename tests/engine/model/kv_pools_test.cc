@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/cache/cache.h"
 #include "tests/engine/fixtures/golden.h"
 #include "tests/engine/fixtures/test_cache.h"
 

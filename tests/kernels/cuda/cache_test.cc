@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/cache/cache.h"
 #include "kernels/cuda/copy.h"
 #include "kernels/numeric.h"
 #include "tests/kernels/cuda/device_memory.h"

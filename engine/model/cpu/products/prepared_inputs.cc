@@ -5,7 +5,7 @@
 
 #include "engine/model/cpu/dots/unpacked_row.h"
 #include "engine/model/cpu/products/tiles.h"
-#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/vectors/convert_rows.h"
 #include "kernels/execution/parallel.h"
 
 namespace pagoda {

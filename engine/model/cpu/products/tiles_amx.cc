@@ -3,7 +3,7 @@
 #include <immintrin.h>
 
 #include "engine/model/cpu/products/tiles.h"
-#include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/vectors/amx_tiles.h"
 
 namespace pagoda {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "engine/model/cuda/self_test/self_test_kv.h"
-#include "kernels/cpu/cache.h"
+#include "kernels/cpu/cache/cache.h"
 
 namespace pagoda::cuda {
 namespace {
