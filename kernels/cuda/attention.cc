@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "kernels/attention_split.h"
-#include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention/attention_args.h"
+#include "kernels/cuda/attention/attention_merge_args.h"
 #include "kernels/cuda/attention_choice.h"
-#include "kernels/cuda/attention_hopper.h"
-#include "kernels/cuda/attention_merge_args.h"
-#include "kernels/cuda/runtime.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/device/runtime.h"
+#include "kernels/cuda/device/tensor_map.h"
+#include "kernels/cuda/hopper/attention_hopper.h"
 #include "kernels/shape_checks.h"
 
 namespace pagoda::kernels::cuda {

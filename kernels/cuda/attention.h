@@ -16,7 +16,7 @@
 #include "absl/types/span.h"
 #include "kernels/attention_merge.h"
 #include "kernels/attention_plan.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/device/stream.h"
 #include "kernels/paged_attention.h"
 
 namespace pagoda::kernels::cuda {

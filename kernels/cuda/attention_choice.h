@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/device/tensor_map.h"
 
 namespace pagoda::kernels::cuda {
 

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/cache_args.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/cache/cache_args.h"
+#include "kernels/cuda/device/runtime.h"
 #include "kernels/shape_checks.h"
 
 namespace pagoda::kernels::cuda {

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "kernels/cache_gather.h"
 #include "kernels/cache_write.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/device/stream.h"
 
 namespace pagoda::kernels::cuda {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "kernels/cache_checks.h"
-#include "kernels/cuda/cache_args.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/cache/cache_args.h"
+#include "kernels/cuda/device/runtime.h"
 
 namespace pagoda::kernels::cuda {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/block_copy.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/device/stream.h"
 
 namespace pagoda::kernels::cuda {
 

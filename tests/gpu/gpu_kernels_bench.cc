@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/copy.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/device/tensor_map.h"
 #include "tests/bench/figure.h"
 #include "tests/gpu/cuda_check.h"
 #include "tests/gpu/gpu_timer.h"

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/device/stream.h"
 
 namespace pagoda::kernels::cuda {
 

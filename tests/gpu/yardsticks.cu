@@ -1,7 +1,7 @@
 #include "tests/gpu/yardsticks.h"
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/launch.h"
 
 namespace pagoda::kernels::cuda {
 namespace {

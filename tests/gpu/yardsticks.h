@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/device/stream.h"
 
 namespace pagoda::kernels::cuda {
 

@@ -41,6 +41,7 @@ ALLOWED = {
 ROOMS = {
     "kernels": ["execution", "", "reference", "cpu", "cuda"],
     "kernels/cpu": "vectors attention cache".split(),
+    "kernels/cuda": "device attention hopper cache".split() + [""],
     "manager": "words policy advice accounts tree api restart services tiers window sequences disk".split() + ["", "exchange"],
     "engine": "words json checkpoint structured text model sampling basic_cache request schedule".split() + ["", "serve"],
     "engine/checkpoint": "files gguf config".split() + [""],

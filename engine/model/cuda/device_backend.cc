@@ -21,8 +21,8 @@
 #include "engine/model/cuda/step/step_upload.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cache.h"
-#include "kernels/cuda/launch_record.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/device/launch_record.h"
+#include "kernels/cuda/device/runtime.h"
 
 namespace pagoda::cuda {
 namespace {

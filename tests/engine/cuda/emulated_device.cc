@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/model/cuda/device_backend.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/device/runtime.h"
 #include "kernels/numeric.h"
 #include "tests/engine/cuda/test_backend.h"
 #include "tests/kernels/cuda/device_memory.h"

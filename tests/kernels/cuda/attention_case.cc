@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/attention/attention.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/device/tensor_map.h"
 #include "kernels/numeric.h"
 
 namespace pagoda::kernels::cuda {

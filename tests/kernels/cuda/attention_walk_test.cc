@@ -1,6 +1,6 @@
 // The steps over tiles of keys, beside a walk tile by tile, and how many steps there are. The
 // rounds over units, beside a counter that all blocks share.
-#include "kernels/cuda/attention_walk.h"
+#include "kernels/cuda/attention/attention_walk.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention/attention_args.h"
 
 namespace pagoda::kernels::cuda {
 namespace {

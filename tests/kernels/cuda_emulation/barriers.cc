@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/hopper/hopper.h"
 
 namespace pagoda::kernels::cuda::emulation {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/device/tensor_map.h"
 #include "tests/kernels/cuda_emulation/ordering.h"
 #include "tests/kernels/cuda_emulation/shared_memory.h"
 

@@ -1,4 +1,4 @@
-// Implements kernels/cuda/device.h on the host. See emulator.h.
+// Implements kernels/cuda/device/device.h on the host. See emulator.h.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_DEVICE_H_
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_DEVICE_H_
 

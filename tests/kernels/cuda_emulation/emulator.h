@@ -31,7 +31,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/device/tensor_map.h"
 #include "tests/kernels/cuda_emulation/products.h"
 
 namespace pagoda::kernels::cuda::emulation {

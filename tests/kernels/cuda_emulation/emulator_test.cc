@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/float8.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/float8.h"
 #include "kernels/numeric.h"
 #include "tests/kernels/cuda/attention_case.h"
 

@@ -1,12 +1,12 @@
-// Implements kernels/cuda/hopper.h on the host. See emulator.h.
+// Implements kernels/cuda/hopper/hopper.h on the host. See emulator.h.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_HOPPER_H_
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_HOPPER_H_
 
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/tensor_map.h"
 #include "tests/kernels/cuda_emulation/emulator.h"
 
 namespace pagoda::kernels::cuda {

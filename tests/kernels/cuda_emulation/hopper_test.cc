@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/hopper/hopper.h"
 #include "kernels/numeric.h"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda_emulation/emulator.h"

@@ -1,5 +1,5 @@
-// Implements kernels/cuda/runtime.h with host memory as device memory.
-#include "kernels/cuda/runtime.h"
+// Implements kernels/cuda/device/runtime.h with host memory as device memory.
+#include "kernels/cuda/device/runtime.h"
 
 #include <cstring>
 #include <string>

@@ -1,6 +1,6 @@
-// Implements kernels/cuda/tensor_map.h with host memory as device memory. Refuses what the driver
-// refuses.
-#include "kernels/cuda/tensor_map.h"
+// Implements kernels/cuda/device/tensor_map.h with host memory as device memory. Refuses what the
+// driver refuses.
+#include "kernels/cuda/device/tensor_map.h"
 
 #include <cstring>
 

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/device/stream.h"
 
 namespace pagoda::cuda {
 

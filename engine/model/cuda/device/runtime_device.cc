@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/device/runtime.h"
 
 namespace pagoda::cuda {
 namespace {

@@ -7,8 +7,8 @@
 #include <initializer_list>
 
 #include "engine/model/backend/rows_view.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/launch.h"
 #include "kernels/numeric.h"
 
 namespace pagoda::cuda {

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "engine/model/backend/rows_view.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/device/stream.h"
 #include "kernels/types.h"
 
 namespace pagoda::cuda {

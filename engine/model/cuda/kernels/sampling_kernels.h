@@ -8,7 +8,7 @@
 
 #include "engine/model/backend/rows_view.h"
 #include "engine/words/token_draw.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/device/stream.h"
 
 namespace pagoda::cuda {
 

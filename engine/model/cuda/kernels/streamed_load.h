@@ -1,7 +1,7 @@
 #ifndef PAGODA_ENGINE_MODEL_CUDA_KERNELS_STREAMED_LOAD_H_
 #define PAGODA_ENGINE_MODEL_CUDA_KERNELS_STREAMED_LOAD_H_
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace pagoda::cuda {
 

@@ -11,7 +11,7 @@
 #include "engine/model/backend/rows_view.h"
 #include "engine/model/cuda/kernels/row_kernels.h"
 #include "engine/model/cuda/products/cublaslt_library.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/device/runtime.h"
 
 namespace pagoda::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/device/stream.h"
 #include "kernels/types.h"
 
 namespace pagoda::cuda {

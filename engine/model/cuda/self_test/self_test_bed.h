@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/model/cuda/device/compute_device.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/device/runtime.h"
 
 namespace pagoda::cuda {
 

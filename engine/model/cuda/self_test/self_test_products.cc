@@ -12,7 +12,7 @@
 #include "engine/model/cuda/kernels/fused_products.h"
 #include "engine/model/cuda/self_test/self_test_kv.h"
 #include "engine/model/cuda/self_test/self_test_rows.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/device/runtime.h"
 
 namespace pagoda::cuda {
 namespace {

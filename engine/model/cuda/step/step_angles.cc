@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/device/runtime.h"
 
 namespace pagoda::cuda {
 

@@ -16,7 +16,7 @@
 #include "engine/model/backend/model_input.h"
 #include "engine/model/cuda/device/compute_device.h"
 #include "engine/words/gpu_graphs.h"
-#include "kernels/cuda/launch_record.h"
+#include "kernels/cuda/device/launch_record.h"
 #include "kernels/types.h"
 
 namespace pagoda::cuda {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/model/cuda/kernels/sampling_kernels.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/device/runtime.h"
 
 namespace pagoda::cuda {
 
