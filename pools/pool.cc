@@ -10,7 +10,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "pools/cuda/device.h"
-#include "pools/huge_page_memory.h"
+#include "pools/memory/huge_page_memory.h"
 
 namespace pagoda {
 namespace {

@@ -17,10 +17,10 @@
 #include "absl/types/span.h"
 #include "pools/cuda/memory.h"
 #include "pools/cuda/pinned_memory.h"
-#include "pools/huge_pages.h"
 #include "pools/layout.h"
-#include "pools/memory_place.h"
-#include "pools/shared_memory.h"
+#include "pools/memory/huge_pages.h"
+#include "pools/memory/memory_place.h"
+#include "pools/memory/shared_memory.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "pools/available_memory.h"
+#include "pools/memory/available_memory.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

@@ -92,7 +92,7 @@ class Transfers {
 
 // Copies between host pools on its own threads. The completions run on the same threads. A copy
 // starts when the completions of its `after` have returned. For pools on a device:
-// cuda/transfers.h.
+// gpu_transfers/transfers.h.
 class HostTransfers final : public Transfers {
  public:
   struct Options {

@@ -15,9 +15,9 @@
 #include "manager/words/ids.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pools/copy_order.h"
-#include "pools/huge_pages.h"
 #include "pools/layout.h"
-#include "pools/memory_place.h"
+#include "pools/memory/huge_pages.h"
+#include "pools/memory/memory_place.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "manager/api/cache_client.h"
-#include "pools/huge_pages.h"
 #include "pools/layout.h"
+#include "pools/memory/huge_pages.h"
 
 namespace pagoda {
 

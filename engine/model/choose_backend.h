@@ -11,7 +11,7 @@
 #include "engine/model/backend/gpu_report.h"
 #include "engine/model/cpu/cpu_backend.h"
 #include "engine/words/gpu_graphs.h"
-#include "pools/memory_place.h"
+#include "pools/memory/memory_place.h"
 
 namespace pagoda {
 

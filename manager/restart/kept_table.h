@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "manager/restart/content_digest.h"
-#include "pools/shared_memory.h"
+#include "pools/memory/shared_memory.h"
 
 namespace pagoda {
 

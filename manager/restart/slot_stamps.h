@@ -33,7 +33,7 @@
 #include "events/event.h"
 #include "manager/restart/content_digest.h"
 #include "pools/layout.h"
-#include "pools/shared_memory.h"
+#include "pools/memory/shared_memory.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -6,7 +6,6 @@
 #include "pools/cuda/device.h"
 #include "pools/cuda/memory.h"
 #include "pools/cuda/pinned_memory.h"
-#include "pools/cuda/transfers.h"
 
 namespace pagoda::cuda {
 namespace {
@@ -39,10 +38,5 @@ absl::StatusOr<PinnedMemory> PinnedMemory::Register(absl::Span<std::byte>, const
 }
 PinnedMemory::PinnedMemory(PinnedMemory&&) noexcept { NeverCalled(); }
 PinnedMemory::~PinnedMemory() = default;
-
-absl::StatusOr<std::unique_ptr<Transfers>> MakeTransfers(PoolSet*, TransferOptions,
-                                                         Transfers::Completion) {
-  return NoCuda();
-}
 
 }  // namespace pagoda::cuda

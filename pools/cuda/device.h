@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "pools/memory_place.h"
+#include "pools/memory/memory_place.h"
 
 namespace pagoda::cuda {
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/file_descriptor.h"
-#include "pools/shared_memory.h"
+#include "pools/memory/shared_memory.h"
 
 namespace pagoda::cuda {
 

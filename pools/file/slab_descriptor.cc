@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "pools/own_memory.h"
+#include "pools/memory/own_memory.h"
 
 namespace pagoda::slab {
 namespace {

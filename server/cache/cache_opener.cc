@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/fair_count.h"
 #include "manager/policy/eviction_policy.h"
-#include "pools/shared_memory.h"
+#include "pools/memory/shared_memory.h"
 #include "server/log/log.h"
 #include "server/supervision/serving_state.h"
 

@@ -6,7 +6,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "manager/restart/slot_stamps.h"
-#include "pools/shared_memory.h"
+#include "pools/memory/shared_memory.h"
 #include "pools/types.h"
 #include "server/log/log.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "pools/huge_pages.h"
+#include "pools/memory/huge_pages.h"
 #include "pools/pool.h"
 #include "server/log/log.h"
 

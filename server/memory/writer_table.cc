@@ -19,7 +19,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "events/block_hash.h"
-#include "pools/own_memory.h"
+#include "pools/memory/own_memory.h"
 
 namespace pagoda::server {
 

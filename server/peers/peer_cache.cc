@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "manager/exchange/stored_prefix.h"
 #include "pools/layout.h"
-#include "pools/memory_place.h"
+#include "pools/memory/memory_place.h"
 
 namespace pagoda::server {
 

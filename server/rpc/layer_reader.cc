@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "base/file_descriptor.h"
-#include "pools/shared_memory.h"
+#include "pools/memory/shared_memory.h"
 
 namespace pagoda::server {
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "pools/own_memory.h"
+#include "pools/memory/own_memory.h"
 #include "server/log/log.h"
 
 namespace pagoda::server {

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "pools/huge_pages.h"
+#include "pools/memory/huge_pages.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
 #include "server/supervision/processor_share.h"

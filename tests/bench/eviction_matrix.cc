@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "clients/pagoda_plan/replay/replay_core.h"
 #include "clients/pagoda_plan/replay/replay_opt.h"
-#include "pools/available_memory.h"
+#include "pools/memory/available_memory.h"
 #include "tests/bench/figure.h"
 
 namespace pagoda::bench {

@@ -20,7 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "pools/huge_pages.h"
+#include "pools/memory/huge_pages.h"
 #include "pools/pool.h"
 #include "tests/bench/figure.h"
 

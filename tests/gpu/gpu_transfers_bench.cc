@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "pools/cuda/device.h"
-#include "pools/cuda/transfers.h"
+#include "pools/gpu_transfers/transfers.h"
 #include "pools/pool.h"
 #include "tests/bench/figure.h"
 

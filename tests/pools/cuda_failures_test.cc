@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "pools/cuda/memory.h"
-#include "pools/cuda/transfers.h"
+#include "pools/gpu_transfers/transfers.h"
 #include "tests/pools/copy_model.h"
 #include "tests/pools/device_pools.h"
 #include "tests/pools/fake_cuda/fake_cuda.h"

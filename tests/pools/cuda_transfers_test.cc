@@ -1,5 +1,5 @@
 // Copies to, from and within GPU memory, on any driver: a device's or the fake one.
-#include "pools/cuda/transfers.h"
+#include "pools/gpu_transfers/transfers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -35,13 +35,12 @@ ALLOWED = {
 
 # The rooms of a folder, from bottom to top; "" stands for the folder's own files. A file may
 # include files of its own room and of the rooms below it. It can still name a class above by a
-# forward declaration. The other folders have no such order yet: engine/ and its sub-folders
-# checkpoint/, model/ and schedule/ include each other, and so do kernels/ and kernels/cpu/, pools/
-# and pools/cuda/.
+# forward declaration.
 ROOMS = {
     "kernels": ["execution", "", "reference", "cpu", "cuda"],
     "kernels/cpu": "vectors attention cache".split(),
     "kernels/cuda": "device attention hopper cache".split() + [""],
+    "pools": "memory cuda".split() + ["", "gpu_transfers", "file", "store"],
     "manager": "words policy advice accounts tree api restart services tiers window sequences disk".split() + ["", "exchange"],
     "engine": "words json checkpoint structured text model sampling basic_cache request schedule".split() + ["", "serve"],
     "engine/checkpoint": "files gguf config".split() + [""],

@@ -17,7 +17,7 @@
 #include "clients/pagodactl/command/engine_text.h"
 #include "clients/pagodactl/store/exchange_text.h"
 #include "pagoda/v1/admin.pb.h"
-#include "pools/huge_pages.h"
+#include "pools/memory/huge_pages.h"
 #include "pools/types.h"
 #include "wire/vocabulary.h"
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
 #include "manager/words/tier_spec.h"
-#include "pools/cuda/transfers.h"
+#include "pools/gpu_transfers/transfers.h"
 
 namespace pagoda {
 namespace {

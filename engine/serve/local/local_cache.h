@@ -10,7 +10,7 @@
 #include "manager/api/cache_client.h"
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
-#include "pools/memory_place.h"
+#include "pools/memory/memory_place.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file_descriptor.h"
-#include "pools/own_memory.h"
+#include "pools/memory/own_memory.h"
 #include "tests/server/notify_socket.h"
 
 namespace pagoda::server {

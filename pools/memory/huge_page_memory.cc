@@ -1,4 +1,4 @@
-#include "pools/huge_page_memory.h"
+#include "pools/memory/huge_page_memory.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "pools/own_memory.h"
+#include "pools/memory/own_memory.h"
 
 // For kernels newer than the C library.
 #ifndef MADV_POPULATE_READ

@@ -1,6 +1,6 @@
 // The memory that this process can still take: of the machine, and of its cgroup.
-#ifndef PAGODA_POOLS_AVAILABLE_MEMORY_H_
-#define PAGODA_POOLS_AVAILABLE_MEMORY_H_
+#ifndef PAGODA_POOLS_MEMORY_AVAILABLE_MEMORY_H_
+#define PAGODA_POOLS_MEMORY_AVAILABLE_MEMORY_H_
 
 #include <cstdint>
 #include <optional>
@@ -30,4 +30,4 @@ absl::StatusOr<uint64_t> AvailableMemoryBytes(const std::string& root = "");
 
 }  // namespace pagoda
 
-#endif  // PAGODA_POOLS_AVAILABLE_MEMORY_H_
+#endif  // PAGODA_POOLS_MEMORY_AVAILABLE_MEMORY_H_

@@ -1,7 +1,7 @@
 // The pages of host memory: the requested sizes, the sizes that memory has, and the system's
 // settings.
-#ifndef PAGODA_POOLS_HUGE_PAGES_H_
-#define PAGODA_POOLS_HUGE_PAGES_H_
+#ifndef PAGODA_POOLS_MEMORY_HUGE_PAGES_H_
+#define PAGODA_POOLS_MEMORY_HUGE_PAGES_H_
 
 #include <cstdint>
 #include <string>
@@ -81,4 +81,4 @@ bool TransparentInShm(const HugePageProbe& probe);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_POOLS_HUGE_PAGES_H_
+#endif  // PAGODA_POOLS_MEMORY_HUGE_PAGES_H_

@@ -1,4 +1,4 @@
-#include "pools/own_memory.h"
+#include "pools/memory/own_memory.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "pools/available_memory.h"
+#include "pools/memory/available_memory.h"
 
 namespace pagoda {
 namespace {

@@ -1,6 +1,6 @@
 // Shared memory without a name, in huge pages, and mappings that are aligned for huge pages.
-#ifndef PAGODA_POOLS_HUGE_PAGE_MEMORY_H_
-#define PAGODA_POOLS_HUGE_PAGE_MEMORY_H_
+#ifndef PAGODA_POOLS_MEMORY_HUGE_PAGE_MEMORY_H_
+#define PAGODA_POOLS_MEMORY_HUGE_PAGE_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/file_descriptor.h"
-#include "pools/huge_pages.h"
-#include "pools/shared_memory.h"
+#include "pools/memory/huge_pages.h"
+#include "pools/memory/shared_memory.h"
 
 namespace pagoda {
 
@@ -64,4 +64,4 @@ std::optional<NamelessMemory> MakeNamelessMemory(const std::string& name, uint64
 
 }  // namespace pagoda
 
-#endif  // PAGODA_POOLS_HUGE_PAGE_MEMORY_H_
+#endif  // PAGODA_POOLS_MEMORY_HUGE_PAGE_MEMORY_H_

@@ -1,4 +1,4 @@
-#include "pools/available_memory.h"
+#include "pools/memory/available_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "base/file_descriptor.h"
-#include "pools/own_memory.h"
-#include "pools/shared_memory.h"
+#include "pools/memory/own_memory.h"
+#include "pools/memory/shared_memory.h"
 
 namespace pagoda {
 namespace {

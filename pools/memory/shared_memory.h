@@ -1,6 +1,6 @@
 // A mapping of shared memory: a POSIX object with a name, or memory in huge pages without one.
-#ifndef PAGODA_POOLS_SHARED_MEMORY_H_
-#define PAGODA_POOLS_SHARED_MEMORY_H_
+#ifndef PAGODA_POOLS_MEMORY_SHARED_MEMORY_H_
+#define PAGODA_POOLS_MEMORY_SHARED_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/file_descriptor.h"
-#include "pools/huge_pages.h"
-#include "pools/own_memory.h"
+#include "pools/memory/huge_pages.h"
+#include "pools/memory/own_memory.h"
 
 namespace pagoda {
 
@@ -128,4 +128,4 @@ absl::StatusOr<uint64_t> FreeSharedMemoryBytes();
 
 }  // namespace pagoda
 
-#endif  // PAGODA_POOLS_SHARED_MEMORY_H_
+#endif  // PAGODA_POOLS_MEMORY_SHARED_MEMORY_H_

@@ -1,6 +1,6 @@
 // Turns copy orders into the driver's copies. For the sources of this folder.
-#ifndef PAGODA_POOLS_CUDA_COPY_BATCH_H_
-#define PAGODA_POOLS_CUDA_COPY_BATCH_H_
+#ifndef PAGODA_POOLS_GPU_TRANSFERS_COPY_BATCH_H_
+#define PAGODA_POOLS_GPU_TRANSFERS_COPY_BATCH_H_
 
 #include <cuda.h>
 
@@ -74,4 +74,4 @@ class CopyBatch {
 
 }  // namespace pagoda::cuda
 
-#endif  // PAGODA_POOLS_CUDA_COPY_BATCH_H_
+#endif  // PAGODA_POOLS_GPU_TRANSFERS_COPY_BATCH_H_

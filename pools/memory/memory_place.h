@@ -1,6 +1,6 @@
 // The location of memory: the host or a device.
-#ifndef PAGODA_POOLS_MEMORY_PLACE_H_
-#define PAGODA_POOLS_MEMORY_PLACE_H_
+#ifndef PAGODA_POOLS_MEMORY_MEMORY_PLACE_H_
+#define PAGODA_POOLS_MEMORY_MEMORY_PLACE_H_
 
 #include <array>
 #include <cstdint>
@@ -32,4 +32,4 @@ inline std::string PlaceName(const MemoryPlace& place) {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_POOLS_MEMORY_PLACE_H_
+#endif  // PAGODA_POOLS_MEMORY_MEMORY_PLACE_H_

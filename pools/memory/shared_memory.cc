@@ -1,4 +1,4 @@
-#include "pools/shared_memory.h"
+#include "pools/memory/shared_memory.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -14,8 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "pools/available_memory.h"
-#include "pools/huge_page_memory.h"
+#include "pools/memory/available_memory.h"
+#include "pools/memory/huge_page_memory.h"
 
 namespace pagoda {
 namespace {

@@ -1,4 +1,4 @@
-#include "pools/huge_pages.h"
+#include "pools/memory/huge_pages.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -20,9 +20,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/error.h"
-#include "pools/huge_page_memory.h"
+#include "pools/memory/huge_page_memory.h"
+#include "pools/memory/shared_memory.h"
 #include "pools/pool.h"
-#include "pools/shared_memory.h"
 
 namespace pagoda {
 namespace {

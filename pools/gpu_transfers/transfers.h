@@ -1,6 +1,6 @@
 // Copies of blocks between a GPU's memory and the host's.
-#ifndef PAGODA_POOLS_CUDA_TRANSFERS_H_
-#define PAGODA_POOLS_CUDA_TRANSFERS_H_
+#ifndef PAGODA_POOLS_GPU_TRANSFERS_TRANSFERS_H_
+#define PAGODA_POOLS_GPU_TRANSFERS_TRANSFERS_H_
 
 #include <cstdint>
 #include <memory>
@@ -40,4 +40,4 @@ absl::StatusOr<std::unique_ptr<Transfers>> MakeTransfers(PoolSet* pools, Transfe
 
 }  // namespace pagoda::cuda
 
-#endif  // PAGODA_POOLS_CUDA_TRANSFERS_H_
+#endif  // PAGODA_POOLS_GPU_TRANSFERS_TRANSFERS_H_

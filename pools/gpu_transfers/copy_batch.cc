@@ -1,4 +1,4 @@
-#include "pools/cuda/copy_batch.h"
+#include "pools/gpu_transfers/copy_batch.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,7 +1,7 @@
 // Checks that a shared memory object belongs to this user, and locks its name for the owner
 // process.
-#ifndef PAGODA_POOLS_OWN_MEMORY_H_
-#define PAGODA_POOLS_OWN_MEMORY_H_
+#ifndef PAGODA_POOLS_MEMORY_OWN_MEMORY_H_
+#define PAGODA_POOLS_MEMORY_OWN_MEMORY_H_
 
 #include <sys/types.h>
 
@@ -74,4 +74,4 @@ bool IsNamed(int fd, const std::string& name);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_POOLS_OWN_MEMORY_H_
+#endif  // PAGODA_POOLS_MEMORY_OWN_MEMORY_H_

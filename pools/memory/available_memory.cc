@@ -1,4 +1,4 @@
-#include "pools/available_memory.h"
+#include "pools/memory/available_memory.h"
 
 #include <algorithm>
 #include <cstdio>

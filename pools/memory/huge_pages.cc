@@ -1,4 +1,4 @@
-#include "pools/huge_pages.h"
+#include "pools/memory/huge_pages.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

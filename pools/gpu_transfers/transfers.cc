@@ -1,4 +1,4 @@
-#include "pools/cuda/transfers.h"
+#include "pools/gpu_transfers/transfers.h"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@
 #include "base/thread.h"
 #include "pools/copy_work.h"
 #include "pools/cuda/context.h"
-#include "pools/cuda/copy_batch.h"
+#include "pools/gpu_transfers/copy_batch.h"
 
 namespace pagoda::cuda {
 namespace {
