@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 #include "pagoda/v1/cache.pb.h"
-#include "wire/backward_writer.h"
+#include "wire/bytes/backward_writer.h"
 #include "wire/cache_info.h"
 #include "wire/errors.h"
 #include "wire/rows.h"

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "events/client_key.h"
-#include "wire/backward_writer.h"
+#include "wire/bytes/backward_writer.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "manager/words/ids.h"
-#include "wire/batch_bytes.h"
+#include "wire/bytes/batch_bytes.h"
 
 namespace pagoda::server {
 

@@ -31,7 +31,7 @@
 #include "server/calls/stream_set.h"
 #include "server/supervision/serving_state.h"
 #include "wire/answer_writer.h"
-#include "wire/batch_bytes.h"
+#include "wire/bytes/batch_bytes.h"
 
 namespace pagoda::server {
 

@@ -1,7 +1,7 @@
 #include "server/batch/execute_call.h"
 
 #include "server/calls/reactors.h"
-#include "wire/batch_bytes.h"
+#include "wire/bytes/batch_bytes.h"
 #include "wire/errors.h"
 #include "wire/served_fields.h"
 #include "wire/vocabulary.h"

@@ -22,7 +22,7 @@
 #include "server/callers/untaken_answers.h"
 #include "server/calls/rpc_metrics.h"
 #include "server/directory/cache_directory.h"
-#include "wire/message_bytes.h"
+#include "wire/bytes/message_bytes.h"
 
 namespace pagoda::server {
 

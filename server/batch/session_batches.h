@@ -18,7 +18,7 @@
 #include "server/batch/session_owners.h"
 #include "server/callers/identity.h"
 #include "server/directory/cache_directory.h"
-#include "wire/message_bytes.h"
+#include "wire/bytes/message_bytes.h"
 
 namespace pagoda::server {
 

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "wire/batch_bytes.h"
+#include "wire/bytes/batch_bytes.h"
+#include "wire/bytes/message_bytes.h"
 #include "wire/errors.h"
-#include "wire/message_bytes.h"
 
 namespace pagoda::server {
 

@@ -2,7 +2,7 @@
 
 #include "google/protobuf/descriptor.h"
 #include "pagoda/v1/types.pb.h"
-#include "wire/message_bytes.h"
+#include "wire/bytes/message_bytes.h"
 #include "wire/served_fields.h"
 
 namespace pagoda::server {

@@ -35,7 +35,7 @@ struct Unparsed {
 //
 // 1. Admission admits the caller.
 // 2. The bytes are at most what the method's row in kMethods allows.
-// 3. The bytes are within wire/request_bounds.h, and are a message.
+// 3. The bytes are within wire/bytes/request_bounds.h, and are a message.
 // 4. The daemon serves every field (wire/served_fields.h).
 //
 // Thread-safe after the constructor.

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "wire/batch_bytes.h"
+#include "wire/bytes/batch_bytes.h"
+#include "wire/bytes/request_bounds.h"
 #include "wire/errors.h"
-#include "wire/request_bounds.h"
 #include "wire/ring/ring_wake.h"
 
 namespace pagoda::server {

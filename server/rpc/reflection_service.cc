@@ -13,8 +13,8 @@
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "server/calls/reactors.h"
+#include "wire/bytes/message_bytes.h"
 #include "wire/errors.h"
-#include "wire/message_bytes.h"
 
 namespace pagoda::server {
 namespace {

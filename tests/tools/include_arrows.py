@@ -49,6 +49,7 @@ ROOMS = {
     "engine/model/cuda": "kernels device products step self_test".split() + [""],
     "engine/text": "encoding split vocabulary tokenizer jinja chat".split() + [""],
     "engine/text/jinja": "values python evaluator parser".split() + [""],
+    "wire": ["bytes", "", "ring"],
     "server": "log supervision config callers calls engine listener memory directory peers store watch cache batch ring rpc "
               "bridges admin http metrics".split() + [""],
     "engine/serve": "prompt generate openai metrics daemon local doors run".split() + [""],

@@ -1,4 +1,4 @@
-#include "wire/batch_bytes.h"
+#include "wire/bytes/batch_bytes.h"
 
 #include <gtest/gtest.h>
 

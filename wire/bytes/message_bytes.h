@@ -1,6 +1,6 @@
 // Parsing and serializing of messages, for handlers that get raw bytes from gRPC.
-#ifndef PAGODA_WIRE_MESSAGE_BYTES_H_
-#define PAGODA_WIRE_MESSAGE_BYTES_H_
+#ifndef PAGODA_WIRE_BYTES_MESSAGE_BYTES_H_
+#define PAGODA_WIRE_BYTES_MESSAGE_BYTES_H_
 
 #include "absl/status/status.h"
 #include "google/protobuf/arena.h"
@@ -22,4 +22,4 @@ absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::By
 
 }  // namespace pagoda
 
-#endif  // PAGODA_WIRE_MESSAGE_BYTES_H_
+#endif  // PAGODA_WIRE_BYTES_MESSAGE_BYTES_H_

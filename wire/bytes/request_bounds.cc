@@ -1,4 +1,4 @@
-#include "wire/request_bounds.h"
+#include "wire/bytes/request_bounds.h"
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // Writes messages of protobuf as bytes, without building their objects.
-#ifndef PAGODA_WIRE_BACKWARD_WRITER_H_
-#define PAGODA_WIRE_BACKWARD_WRITER_H_
+#ifndef PAGODA_WIRE_BYTES_BACKWARD_WRITER_H_
+#define PAGODA_WIRE_BYTES_BACKWARD_WRITER_H_
 
 #include <algorithm>
 #include <bit>
@@ -122,4 +122,4 @@ class BackwardWriter {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_WIRE_BACKWARD_WRITER_H_
+#endif  // PAGODA_WIRE_BYTES_BACKWARD_WRITER_H_

@@ -1,4 +1,4 @@
-#include "wire/message_bytes.h"
+#include "wire/bytes/message_bytes.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

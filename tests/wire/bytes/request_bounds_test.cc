@@ -1,4 +1,4 @@
-#include "wire/request_bounds.h"
+#include "wire/bytes/request_bounds.h"
 
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 #include "manager/api/operation.h"
 #include "manager/sequences/operation_checks.h"
 #include "pagoda/v1/cache.pb.h"
-#include "wire/message_bytes.h"
+#include "wire/bytes/message_bytes.h"
 
 namespace pagoda {
 namespace {

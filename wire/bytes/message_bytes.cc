@@ -1,4 +1,4 @@
-#include "wire/message_bytes.h"
+#include "wire/bytes/message_bytes.h"
 
 #include <sys/mman.h>
 
@@ -13,7 +13,7 @@
 #include "base/processor_turn.h"
 #include "google/protobuf/io/zero_copy_stream.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
-#include "wire/request_bounds.h"
+#include "wire/bytes/request_bounds.h"
 
 namespace pagoda {
 namespace {

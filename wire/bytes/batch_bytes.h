@@ -1,6 +1,6 @@
 // A batch and its answer as the bytes that came and went.
-#ifndef PAGODA_WIRE_BATCH_BYTES_H_
-#define PAGODA_WIRE_BATCH_BYTES_H_
+#ifndef PAGODA_WIRE_BYTES_BATCH_BYTES_H_
+#define PAGODA_WIRE_BYTES_BATCH_BYTES_H_
 
 #include <cstdint>
 #include <memory>
@@ -33,4 +33,4 @@ grpc::ByteBuffer ResponseBytes(const BatchAnswer& answer, uint64_t batch_id);
 
 }  // namespace pagoda
 
-#endif  // PAGODA_WIRE_BATCH_BYTES_H_
+#endif  // PAGODA_WIRE_BYTES_BATCH_BYTES_H_

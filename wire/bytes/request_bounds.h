@@ -1,8 +1,8 @@
 // Bounds on the parts of a request, checked on its bytes. An empty part takes two bytes on the wire
 // and up to a hundred in memory, so a request of the largest size could hold its thread for half a
 // second before a handler counts its parts.
-#ifndef PAGODA_WIRE_REQUEST_BOUNDS_H_
-#define PAGODA_WIRE_REQUEST_BOUNDS_H_
+#ifndef PAGODA_WIRE_BYTES_REQUEST_BOUNDS_H_
+#define PAGODA_WIRE_BYTES_REQUEST_BOUNDS_H_
 
 #include <cstddef>
 
@@ -33,4 +33,4 @@ absl::Status CheckRequestBounds(const google::protobuf::Descriptor& type,
 
 }  // namespace pagoda
 
-#endif  // PAGODA_WIRE_REQUEST_BOUNDS_H_
+#endif  // PAGODA_WIRE_BYTES_REQUEST_BOUNDS_H_
