@@ -18,7 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/words/trace.h"
 #include "tests/sim/world.h"
 
 namespace pagoda::sim {

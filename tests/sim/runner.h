@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/coverage.h"
+#include "tests/sim/words/coverage.h"
 
 namespace pagoda::sim {
 
@@ -50,7 +50,7 @@ Outcome RunAll(const Plan& plan);
 // Runs one run in this process, then prints the last `lines` lines of its trace. A failure also
 // prints them, and stops the process.
 void RunHere(const SimRun& run, size_t lines);
-// Runs one run in this process. Returns the digest of its events and copies (digest.h).
+// Runs one run in this process. Returns the digest of its events and copies (words/digest.h).
 uint64_t DigestOf(const SimRun& run);
 // The error of a run, without the numbers in it. Runs in a separate process that prints nothing.
 // Empty if there is no error.

@@ -56,6 +56,7 @@ ROOMS = {
     "clients/command_line": "terminal".split() + ["", "options", "completion"],
     "clients": "cpp router command_line pagoda_plan pagodactl python".split(),
     "clients/pagoda_plan": "size trace replay workload".split() + [""],
+    "tests/sim": "words record".split() + ["", "exchange"],
     "clients/pagodactl": "command prefix router store events admin generate top".split() + [""],
 }
 

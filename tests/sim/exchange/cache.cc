@@ -10,7 +10,7 @@
 #include "pools/sizing.h"
 #include "tests/manager/fixtures/held_blocks.h"
 #include "tests/manager/fixtures/host_tiers.h"
-#include "tests/sim/fail.h"
+#include "tests/sim/words/fail.h"
 
 namespace pagoda::exchange_sim {
 namespace {

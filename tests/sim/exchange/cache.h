@@ -18,7 +18,7 @@
 #include "pools/pool.h"
 #include "pools/transfers.h"
 #include "tests/sim/exchange/surroundings.h"
-#include "tests/sim/random.h"
+#include "tests/sim/words/random.h"
 
 namespace pagoda::exchange_sim {
 

@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "tests/sim/random.h"
+#include "tests/sim/words/random.h"
 
 namespace pagoda::exchange_sim {
 namespace {

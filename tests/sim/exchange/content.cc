@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "tests/sim/fail.h"
+#include "tests/sim/words/fail.h"
 
 namespace pagoda::exchange_sim {
 namespace {

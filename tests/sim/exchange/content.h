@@ -18,7 +18,7 @@
 #include "pools/layout.h"
 #include "pools/store/store.h"
 #include "tests/sim/exchange/config.h"
-#include "tests/sim/random.h"
+#include "tests/sim/words/random.h"
 
 namespace pagoda::exchange_sim {
 

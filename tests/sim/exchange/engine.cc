@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "tests/sim/fail.h"
+#include "tests/sim/words/fail.h"
 
 namespace pagoda::exchange_sim {
 namespace {

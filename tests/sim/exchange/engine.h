@@ -12,7 +12,7 @@
 #include "manager/exchange/stored_prefix.h"
 #include "tests/sim/exchange/cache.h"
 #include "tests/sim/exchange/surroundings.h"
-#include "tests/sim/random.h"
+#include "tests/sim/words/random.h"
 
 namespace pagoda::exchange_sim {
 

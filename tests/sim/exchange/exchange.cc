@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tests/sim/fail.h"
+#include "tests/sim/words/fail.h"
 
 namespace pagoda::exchange_sim {
 namespace {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "tests/sim/exchange/world.h"
-#include "tests/sim/fail.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/words/fail.h"
+#include "tests/sim/words/trace.h"
 
 namespace pagoda {
 namespace exchange_sim {

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "tests/sim/fail.h"
+#include "tests/sim/words/fail.h"
 
 namespace pagoda::exchange_sim {
 namespace {

@@ -18,7 +18,7 @@
 #include "pools/store/store.h"
 #include "pools/store/stored_value.h"
 #include "tests/sim/exchange/surroundings.h"
-#include "tests/sim/random.h"
+#include "tests/sim/words/random.h"
 
 namespace pagoda::exchange_sim {
 

@@ -9,8 +9,8 @@
 #include "tests/sim/exchange/content.h"
 #include "tests/sim/exchange/coverage.h"
 #include "tests/sim/exchange/timeline.h"
-#include "tests/sim/random.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/words/random.h"
+#include "tests/sim/words/trace.h"
 
 namespace pagoda::exchange_sim {
 

@@ -12,8 +12,8 @@
 #include "tests/sim/exchange/exchange.h"
 #include "tests/sim/exchange/store.h"
 #include "tests/sim/exchange/surroundings.h"
-#include "tests/sim/random.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/words/random.h"
+#include "tests/sim/words/trace.h"
 
 namespace pagoda::exchange_sim {
 
