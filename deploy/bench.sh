@@ -65,20 +65,20 @@ esac
 if [ "$benchmark" = engine ]; then
   peer=${PAGODA_PEER_PYTHON:-python3}
   if "$peer" -c 'import torch, transformers' 2> /dev/null; then
-    set -- --peer "$peer tests/bench/transformers_peer.py" "$@"
+    set -- --peer "$peer tests/bench/engine/transformers_peer.py" "$@"
   else
     echo "deploy/bench.sh: $peer has no torch and transformers, so the engine is not compared with them. PAGODA_PEER_PYTHON can name another Python." >&2
   fi
 fi
 if [ "$benchmark" = tiers ]; then
   command -v fio > /dev/null || echo "deploy/bench.sh: fio is not installed, so the disk tier is not compared with it" >&2
-  exec /usr/bin/python3 -B tests/bench/tiers_bench.py "$build_dir/bin/disk_bench" "$@"
+  exec /usr/bin/python3 -B tests/bench/tiers/tiers_bench.py "$build_dir/bin/disk_bench" "$@"
 fi
 if [ "$benchmark" = store ]; then
   command -v iperf3 > /dev/null || echo "deploy/bench.sh: iperf3 is not installed, so fetches from a peer are not compared with it" >&2
-  /usr/bin/python3 -B tests/bench/store_bench.py "$build_dir/bin/store_bench" "$@"
-  /usr/bin/python3 -B tests/bench/peer_bench.py "$build_dir/bin/peer_bench" "$@"
-  exec /usr/bin/python3 -B tests/bench/fetch_bench.py "$build_dir/bin/pagodad" "$@"
+  /usr/bin/python3 -B tests/bench/tiers/store_bench.py "$build_dir/bin/store_bench" "$@"
+  /usr/bin/python3 -B tests/bench/tiers/peer_bench.py "$build_dir/bin/peer_bench" "$@"
+  exec /usr/bin/python3 -B tests/bench/tiers/fetch_bench.py "$build_dir/bin/pagodad" "$@"
 fi
 if [ "$benchmark" = eviction ]; then
   trace=${PAGODA_CONVERSATION_TRACE:-../shared/traces/mooncake_conversation.jsonl} given=()

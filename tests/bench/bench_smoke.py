@@ -96,7 +96,7 @@ BENCHMARKS = {
 # Benchmarks that can lack all or some of their figures: these depend on the system's pages.
 DEPEND_ON_MACHINE = {"huge_pages"}
 # Scripts that run a benchmark's program and the program that it is compared with.
-SCRIPTS = {name: pathlib.Path(__file__).with_name(f"{name}_bench.py") for name in ("tiers", "store", "peer", "fetch")}
+SCRIPTS = {name: pathlib.Path(__file__).parent / "tiers" / f"{name}_bench.py" for name in ("tiers", "store", "peer", "fetch")}
 
 
 def main():
