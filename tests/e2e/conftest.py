@@ -1,14 +1,19 @@
 """Fixtures: each test has a daemon of its own, and clients that know only the generated messages.
 
 CMake sets PAGODA_BIN, the folder with pagodad, and PYTHONPATH, the folder with the generated
-modules of pagoda/v1 and google/rpc.
+modules of pagoda/v1 and google/rpc. Each room imports the modules beside this file, and so do the
+programs that its tests start.
 """
 
 import contextlib
+import os
+import pathlib
 
 import pytest
 
 from pagoda_daemon import Daemon
+
+os.environ["PYTHONPATH"] = os.pathsep.join([str(pathlib.Path(__file__).parent), os.environ["PYTHONPATH"]])
 
 
 @pytest.fixture

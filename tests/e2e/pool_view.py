@@ -2,7 +2,7 @@
 
     pool_view.py ADDRESS SLOT
 
-As a program it is the second process of test_mapping.py: it maps the first pool read-only and
+As a program it is the second process of tiers/test_mapping.py: it maps the first pool read-only and
 prints the bytes of one slot in hexadecimal.
 """
 

@@ -1,5 +1,5 @@
 """A daemon whose primary tier is a real GPU's memory, its clients, and the bundled engine on it.
-tests/e2e/test_gpu_tiers.py does the same with a fake driver.
+tests/e2e/tiers/test_gpu_tiers.py does the same with a fake driver.
 
 Needs a GPU and PAGODA_BIN with pagodad, pagodactl, pagoda-engine and gpu_pool_client.
 """

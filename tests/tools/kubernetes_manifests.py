@@ -5,8 +5,8 @@ engines/, and kubernetes_cluster_manifests.py those of cluster/.
     /usr/bin/python3 tests/tools/kubernetes_manifests.py BIN_DIR [FOLDER]
 
 The types are those of Debian's python3-kubernetes (API 1.22). The check finds a field that they do
-not know, one of another type, and one that is missing. tests/e2e/test_supervision.py tests with a
-daemon that the probes' paths are the daemon's.
+not know, one of another type, and one that is missing. tests/e2e/process/test_supervision.py tests
+with a daemon that the probes' paths are the daemon's.
 """
 
 import json

@@ -3,7 +3,7 @@ configuration, the image, and each other.
 
     /usr/bin/python3 tests/tools/kubernetes_node_manifests.py BIN_DIR
 
-tests/e2e/test_pods.py tests the behaviour of a node's pods with processes in namespaces.
+tests/e2e/process/test_pods.py tests the behaviour of a node's pods with processes in namespaces.
 """
 
 import json

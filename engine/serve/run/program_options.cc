@@ -164,7 +164,7 @@ void AddAskOptions(CLI::App& app, ProgramOptions& options) {
          "file with the daemon's keys: engine, server, tenants, operators and log. A daemon whose "
          "configuration has engine.model_dir starts this program itself")
       ->type_name("FILE");
-  // For a daemon alone: --help does not list them. See also serve/main.cc.
+  // For a daemon alone: --help does not list them. See also main.cc.
   app.add_flag("--describe", options.describe)->group("");
   app.add_option("--test-gpu", options.test_gpu)->group("");
 }

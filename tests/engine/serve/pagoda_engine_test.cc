@@ -1,4 +1,5 @@
-// The input and output of pagoda-engine. tests/e2e/test_engine_process.py runs the program itself.
+// The input and output of pagoda-engine. tests/e2e/engine/test_engine_process.py runs the program
+// itself.
 #include <fcntl.h>
 #include <unistd.h>
 

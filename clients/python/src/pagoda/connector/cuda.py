@@ -1,7 +1,8 @@
 """Copies between a CUDA device and the mapped pool, on separate streams. Needs torch.
 
-tests/gpu/test_connector.py checks them on a GPU, byte by byte. tests/e2e/test_python_connector.py
-tests the order of copies without a GPU, with streams that work at random times.
+tests/gpu/test_connector.py checks them on a GPU, byte by byte.
+tests/e2e/python/test_python_connector.py tests the order of copies without a GPU, with streams that
+work at random times.
 """
 
 import math

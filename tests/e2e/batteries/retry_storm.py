@@ -14,8 +14,8 @@ BATCH = 10
 MOST_SEQUENCES = 12
 MOST_RAW_BLOCKS = 64
 # By default the package sends a batch at most four times. About two of 20,000 batches would lose
-# all four answers, and then the client cannot know whether the batch ran. test_python_loss.py tests
-# that case. Nine losses in a row do not happen.
+# all four answers, and then the client cannot know whether the batch ran.
+# python/test_python_loss.py tests that case. Nine losses in a row do not happen.
 TRIES = 9
 # Operations that hand out blocks. Their answers name all of these blocks.
 GIVING = ("allocate_blocks", "add_sequence", "reserve_tokens", "append_tokens", "fork_sequence", "truncate_sequence")

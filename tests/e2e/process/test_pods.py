@@ -17,7 +17,7 @@ from pagoda_daemon import PAGODAD, QUIET_STOP_SECONDS
 from pagoda.v1 import admin_pb2
 from pods import CONFIG, ClientPod, MemoryGroup, Node, first_process, kill
 
-KUBERNETES = pathlib.Path(__file__).parents[2] / "deploy" / "kubernetes"
+KUBERNETES = pathlib.Path(__file__).parents[3] / "deploy" / "kubernetes"
 OLD_KERNEL = pathlib.Path(__file__).with_name("old_kernel.py")
 SO_PEERPIDFD = 77
 PROMPT = list(range(40))

@@ -10,7 +10,7 @@ import pytest
 from cache_traffic import SECTIONS, TIERS_WITH_DISK, Traffic, other_machines
 from prometheus_server import Prometheus, require
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 DASHBOARD = ROOT / "deploy" / "grafana" / "pagoda.json"
 TINY_MODEL = ROOT / "tests" / "golden" / "qwen3_tiny"
 ROWS = ["Capacity", "Hit rate", "Evictions, and how long blocks last", "Transfers", "Disk", "Store and peers",

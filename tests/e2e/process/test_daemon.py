@@ -15,7 +15,7 @@ from pagoda_client import Client
 from pagoda_daemon import CALL_SECONDS, Daemon, PAGODAD
 from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
 
-README = pathlib.Path(__file__).parents[2] / "server" / "README.md"
+README = pathlib.Path(__file__).parents[3] / "server" / "README.md"
 SERVICES = {"the daemon": ["pagoda.v1.CacheService", "pagoda.v1.EventService", "pagoda.v1.AdminService"],
             "the engine": ["pagoda.v1.EngineService"]}
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"]) / "qwen3_tiny"

@@ -17,7 +17,7 @@ from test_snapshots import Joiner
 from vllm_events import CPU, GPU
 from warm_daemon import WarmDaemon
 
-README = pathlib.Path(__file__).parents[2] / "server" / "bridges" / "README.md"
+README = pathlib.Path(__file__).parents[3] / "server" / "bridges" / "README.md"
 ROUNDS = 100 if os.environ.get("PAGODA_LONG") == "1" else 10
 WORLDS = {
     "warm": {"primary": 32, "secondary": 16},

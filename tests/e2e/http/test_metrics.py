@@ -15,7 +15,7 @@ from pagoda_daemon import CALL_SECONDS
 from prometheus_server import require
 from pagoda.v1 import cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 TINY_MODEL = ROOT / "tests" / "golden" / "qwen3_tiny"
 HTTP = {"server": {"http_address": "127.0.0.1:0"}}
 # Only a daemon whose engine can use a GPU has these metrics. gpu_metrics_test.cc tests them.

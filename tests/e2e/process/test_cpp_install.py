@@ -7,7 +7,7 @@ import subprocess
 
 from pagoda_daemon import PAGODAD
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = PAGODAD.parents[1]
 
 

@@ -275,7 +275,7 @@ def acknowledges_others_quarantines(me):
     """Even with the quarantined session's own token, another tenant cannot end the quarantine. Many
     sessions come and go before.
 
-    The quarantine of an earlier run needs a daemon that has one: test_quarantine.py."""
+    The quarantine of an earlier run needs a daemon that has one: tiers/test_quarantine.py."""
     for _ in range(0 if me.counts["rounds"] else me.facts["sessions_before"] // 16):
         opening = [me.client.stub.OpenSession.future(cache_pb2.OpenSessionRequest(client_name="h", lease_ms=LEASE_MS), timeout=20)
                    for _ in range(16)]

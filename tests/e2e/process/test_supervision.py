@@ -13,7 +13,7 @@ from pagoda_client import Client
 from pagoda_daemon import CALL_SECONDS, QUIET_STOP_SECONDS, Daemon
 from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
 
-KUBERNETES = pathlib.Path(__file__).parents[2] / "deploy" / "kubernetes"
+KUBERNETES = pathlib.Path(__file__).parents[3] / "deploy" / "kubernetes"
 SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse {1: 1}
 WATCHDOG_MICROSECONDS = 100_000
 # Their events have more bytes than flow control sends to a subscriber that does not read.

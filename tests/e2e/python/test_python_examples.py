@@ -10,7 +10,7 @@ import pagoda
 import pytest
 from caches_daemon import CachesDaemon
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
+FOLDER = pathlib.Path(__file__).resolve().parents[3] / "clients" / "python"
 EXAMPLES = {
     "quickstart": ["103 tokens, 0 of them cached", "104 tokens, 103 of them cached", "102 tokens, 100 of them cached"],
     "late_router": ["  prompt 1000: 60 tokens in whole blocks cached, up to PRIMARY; the daemon finds 60",

@@ -25,7 +25,7 @@ from pagoda_daemon import CALL_SECONDS, Daemon
 from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, cache_pb2_grpc, events_pb2, events_pb2_grpc
 from test_header_flood import cpu_seconds, flood, integer
 
-DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
+DEPLOY = pathlib.Path(__file__).parents[3] / "deploy"
 CONFIG = DEPLOY / "proxy" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 OPERATOR, ALICE = "token-of-the-operator-0123456789", "token-of-alice-0123456789"

@@ -13,7 +13,7 @@ import yaml
 from free_ports import free_port
 from pagoda_daemon import HTTP
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
+FOLDER = pathlib.Path(__file__).resolve().parents[3] / "deploy" / "prometheus"
 SCRAPE_INTERVAL = "1s"
 START_SECONDS = 60
 
