@@ -6,6 +6,7 @@ ALLOWED is the rule for folders, ROOMS for the sub-folders of some. The folders'
 them in words. Exit status 0 where they hold.
 """
 
+import collections
 import pathlib
 import re
 import sys
@@ -89,7 +90,7 @@ LIBRARIES = {
 
 INCLUDE = re.compile(r'^\s*(?:/\*.*?\*/\s*)?#\s*(?:include(?:_next)?|import)\s*([<"])([^>"]+)[>"]')
 
-# The most C++ files in a room of ROOMS.
+# The most C++ files in one folder.
 MAX_FILES = 30
 
 
@@ -152,12 +153,7 @@ def problem_of(root, path, bracket, included):
 
 
 def full_rooms(files):
-    sizes = {}
-    for path in files:
-        for hall in halls_of(path):
-            room = f"{hall}/{path.relative_to(hall).parts[0]}" if path.parent != pathlib.PurePath(hall) else hall
-            if room not in ROOMS or room == hall:
-                sizes[room] = sizes.get(room, 0) + 1
+    sizes = collections.Counter(path.parent for path in files)
     return [f"{room}/: {size} files; {MAX_FILES} are the most in a room" for room, size in sizes.items() if size > MAX_FILES]
 
 
