@@ -413,7 +413,7 @@ absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& call
 }
 
 void OpenAiApi::Answer(const Asked& asked, Place& place, HttpExchange& exchange) {
-  const auto generation = std::make_shared<Generation>(
+  const auto generation = std::make_shared<AnswerOutput>(
       text_->tokenizer.ok() ? text_->tokenizer->get() : nullptr,
       asked.request.sampling.top_logprobs.has_value(), asked.request.stop);
   for (const GenerateRequest& request : asked.requests) {
@@ -435,9 +435,9 @@ ApiAnswer OpenAiApi::NewAnswer(const Asked& asked) const {
                    ReuseNumbersFor(*tenants_, asked.caller), absl::Now());
 }
 
-absl::StatusOr<Generation::Round> OpenAiApi::Next(const Asked& asked, Generation& generation,
-                                                  HttpExchange& exchange) const {
-  Generation::Round round = generation.Take(kLookInterval);
+absl::StatusOr<AnswerOutput::Round> OpenAiApi::Next(const Asked& asked, AnswerOutput& generation,
+                                                    HttpExchange& exchange) const {
+  AnswerOutput::Round round = generation.Take(kLookInterval);
   absl::Status status = round.status;
   if (!round.ended && cut_.load(std::memory_order_relaxed)) {
     status.Update(MakeError(Reason::kDraining, "the daemon is shutting down"));
@@ -449,12 +449,12 @@ absl::StatusOr<Generation::Round> OpenAiApi::Next(const Asked& asked, Generation
   return status;
 }
 
-void OpenAiApi::AnswerWhole(const Asked& asked, Generation& generation, Place& place,
+void OpenAiApi::AnswerWhole(const Asked& asked, AnswerOutput& generation, Place& place,
                             HttpExchange& exchange) {
   std::vector<ChoicePiece> choices(ChoicesOf(asked.requests));
   for (uint32_t i = 0; i < choices.size(); ++i) choices[i].choice = i;
   while (true) {
-    const absl::StatusOr<Generation::Round> round = Next(asked, generation, exchange);
+    const absl::StatusOr<AnswerOutput::Round> round = Next(asked, generation, exchange);
     if (!round.ok()) {
       Count(generation.has_begun() ? &Counts::failed : &Counts::refused);
       return exchange.Answer(ApiErrorResponse(round.status()));
@@ -470,7 +470,7 @@ void OpenAiApi::AnswerWhole(const Asked& asked, Generation& generation, Place& p
   exchange.Answer(response);
 }
 
-void OpenAiApi::AnswerInPieces(const Asked& asked, Generation& generation, Place& place,
+void OpenAiApi::AnswerInPieces(const Asked& asked, AnswerOutput& generation, Place& place,
                                HttpExchange& exchange) {
   const ApiAnswer answer = NewAnswer(asked);
   AnswerStream stream(&answer, &exchange,
@@ -478,7 +478,7 @@ void OpenAiApi::AnswerInPieces(const Asked& asked, Generation& generation, Place
                        .is_chat = asked.request.kind == Kind::kChat,
                        .include_usage = asked.request.include_usage});
   while (true) {
-    const absl::StatusOr<Generation::Round> round = Next(asked, generation, exchange);
+    const absl::StatusOr<AnswerOutput::Round> round = Next(asked, generation, exchange);
     const bool taken = round.ok() && stream.Add(round->pieces);
     if (!taken) Count(generation.has_begun() ? &Counts::failed : &Counts::refused);
     if (!round.ok()) return stream.Fail(round.status());

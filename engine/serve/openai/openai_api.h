@@ -16,7 +16,7 @@
 #include "engine/serve/generate/prompt_queues.h"
 #include "engine/serve/openai/api_answer.h"
 #include "engine/serve/openai/api_request.h"
-#include "engine/serve/prompt/generation.h"
+#include "engine/serve/prompt/answer_output.h"
 #include "engine/text/model_text.h"
 #include "manager/accounts/tenants.h"
 #include "server/callers/stream_slots.h"
@@ -140,14 +140,14 @@ class OpenAiApi {
   void Refuse(const HttpResponse& response, HttpExchange& exchange) ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(uint64_t Counts::*outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   void Answer(const Asked& asked, Place& place, HttpExchange& exchange);
-  void AnswerWhole(const Asked& asked, Generation& generation, Place& place,
+  void AnswerWhole(const Asked& asked, AnswerOutput& generation, Place& place,
                    HttpExchange& exchange);
-  void AnswerInPieces(const Asked& asked, Generation& generation, Place& place,
+  void AnswerInPieces(const Asked& asked, AnswerOutput& generation, Place& place,
                       HttpExchange& exchange);
   // The next round. Errors: the generation's; CANCELLED if the client has gone, DRAINING if a drain
   // cuts it, UNAUTHENTICATED if the caller's token was revoked.
-  absl::StatusOr<Generation::Round> Next(const Asked& asked, Generation& generation,
-                                         HttpExchange& exchange) const;
+  absl::StatusOr<AnswerOutput::Round> Next(const Asked& asked, AnswerOutput& generation,
+                                           HttpExchange& exchange) const;
   ApiAnswer NewAnswer(const Asked& asked) const;
 
   const Options options_;

@@ -46,21 +46,21 @@ absl::StatusOr<PromptAnswer> Answerer::Answer(GenerateRequest request, const Ans
   request.max_new_tokens =
       std::min(request.max_new_tokens, static_cast<uint32_t>(context_ - prompt_tokens));
   const auto generation =
-      std::make_shared<server::Generation>(text_.tokenizer.ok() ? text_.tokenizer->get() : nullptr,
-                                           /*logprobs=*/false, std::vector<std::string>());
+      std::make_shared<AnswerOutput>(text_.tokenizer.ok() ? text_.tokenizer->get() : nullptr,
+                                     /*logprobs=*/false, std::vector<std::string>());
   const uint64_t before = PromptTokensOf(engine_.Stats());
   SetRunning(generation);
   // A refusal also ends the generation, with its error.
   generation->Submit(engine_, std::move(request)).IgnoreError();
   PromptAnswer answer;
-  server::Generation::Round round;
+  AnswerOutput::Round round;
   int silent_intervals = 0;  // Since the stop.
   while (!round.ended) {
     round = generation->Take(kPromptInterval);
     if (generation->is_stopping() && ++silent_intervals == kMostIntervalsToStop) {
       generation->Cancel();
     }
-    for (const server::ChoicePiece& piece : round.pieces) {
+    for (const ChoicePiece& piece : round.pieces) {
       answer.text += piece.text;
       for (const TokenId token : piece.tokens) {
         answer.tokens.push_back(token);
@@ -87,7 +87,7 @@ bool Answerer::Stop() {
   return true;
 }
 
-void Answerer::SetRunning(std::shared_ptr<server::Generation> generation) {
+void Answerer::SetRunning(std::shared_ptr<AnswerOutput> generation) {
   absl::MutexLock lock(&mutex_);
   running_ = std::move(generation);
 }

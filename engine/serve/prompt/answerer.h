@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "engine/generator.h"
-#include "engine/serve/prompt/generation.h"
+#include "engine/serve/prompt/answer_output.h"
 #include "engine/serve/prompt/model_prompt.h"
 #include "engine/text/model_text.h"
 
@@ -56,13 +56,13 @@ class Answerer {
   bool Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  void SetRunning(std::shared_ptr<server::Generation> generation) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetRunning(std::shared_ptr<AnswerOutput> generation) ABSL_LOCKS_EXCLUDED(mutex_);
 
   Generator& engine_;
   const ModelText& text_;
   const uint32_t context_;
   absl::Mutex mutex_;
-  std::shared_ptr<server::Generation> running_ ABSL_GUARDED_BY(mutex_);  // Null: no answer runs.
+  std::shared_ptr<AnswerOutput> running_ ABSL_GUARDED_BY(mutex_);  // Null: no answer runs.
 };
 
 }  // namespace pagoda

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/text/encoding/utf8.h"
 
-namespace pagoda::server {
+namespace pagoda {
 namespace {
 
 uint64_t CountCharacters(const std::string& text) {
@@ -58,4 +58,4 @@ ChoicePiece ChoiceText::Add(const GeneratedToken& token) {
   return piece;
 }
 
-}  // namespace pagoda::server
+}  // namespace pagoda

@@ -13,7 +13,7 @@
 #include "engine/text/tokenizer/tokenizer.h"
 #include "pools/types.h"
 
-namespace pagoda::server {
+namespace pagoda {
 
 // A token's log probability, and those of the most likely tokens at its position.
 struct ApiLogprob {
@@ -62,6 +62,6 @@ class ChoiceText {
   bool finished_ = false;
 };
 
-}  // namespace pagoda::server
+}  // namespace pagoda
 
 #endif  // PAGODA_ENGINE_SERVE_PROMPT_CHOICE_TEXT_H_

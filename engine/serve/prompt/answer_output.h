@@ -1,6 +1,6 @@
 // Passes a request's answers from the engine to the thread that answers the client.
-#ifndef PAGODA_ENGINE_SERVE_PROMPT_GENERATION_H_
-#define PAGODA_ENGINE_SERVE_PROMPT_GENERATION_H_
+#ifndef PAGODA_ENGINE_SERVE_PROMPT_ANSWER_OUTPUT_H_
+#define PAGODA_ENGINE_SERVE_PROMPT_ANSWER_OUTPUT_H_
 
 #include <atomic>
 #include <memory>
@@ -13,15 +13,15 @@
 #include "engine/generator.h"
 #include "engine/serve/prompt/choice_text.h"
 
-namespace pagoda::server {
+namespace pagoda {
 
 // Submits one engine request per prompt, and passes their output to the answering thread.
 // Thread-safe. The answering thread and the engine's thread share it until its last request has
 // ended; the last owner destroys it.
-class Generation : public std::enable_shared_from_this<Generation> {
+class AnswerOutput : public std::enable_shared_from_this<AnswerOutput> {
  public:
   // `tokenizer` must outlive the engine. Without one (null) there is no text.
-  Generation(const Tokenizer* tokenizer, bool logprobs, std::vector<std::string> stop)
+  AnswerOutput(const Tokenizer* tokenizer, bool logprobs, std::vector<std::string> stop)
       : tokenizer_(tokenizer), logprobs_(logprobs), stop_(std::move(stop)) {}
 
   // Submits one more request. Its samples are the next choices. Errors: those of Engine::Submit.
@@ -69,6 +69,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace pagoda::server
+}  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SERVE_PROMPT_GENERATION_H_
+#endif  // PAGODA_ENGINE_SERVE_PROMPT_ANSWER_OUTPUT_H_

@@ -1,10 +1,10 @@
-#include "engine/serve/prompt/generation.h"
+#include "engine/serve/prompt/answer_output.h"
 
 #include <utility>
 
-namespace pagoda::server {
+namespace pagoda {
 
-absl::Status Generation::Submit(Generator& engine, GenerateRequest request) {
+absl::Status AnswerOutput::Submit(Generator& engine, GenerateRequest request) {
   auto texts = std::make_shared<std::vector<ChoiceText>>();  // Used by this request's callbacks.
   for (uint32_t i = 0; i < request.num_samples; ++i) {
     texts->emplace_back(tokenizer_, ChoiceText::Options{.choice = choices_++,
@@ -20,7 +20,7 @@ absl::Status Generation::Submit(Generator& engine, GenerateRequest request) {
     reports_.emplace_back();
     ++open_requests_;
   }
-  const std::shared_ptr<Generation> self = shared_from_this();
+  const std::shared_ptr<AnswerOutput> self = shared_from_this();
   request.cancelled = [self] { return self->IsUnwanted(); };
   // A beam search has no such end. With stop strings the engine refuses it.
   if (!stop_.empty() || !request.is_beam_search()) {
@@ -40,13 +40,13 @@ absl::Status Generation::Submit(Generator& engine, GenerateRequest request) {
   return status;
 }
 
-void Generation::Add(ChoicePiece piece) {
+void AnswerOutput::Add(ChoicePiece piece) {
   begun_.store(true, std::memory_order_relaxed);
   absl::MutexLock lock(&mutex_);
   pieces_.push_back(std::move(piece));
 }
 
-void Generation::End(size_t index, absl::StatusOr<GenerateReport> report) {
+void AnswerOutput::End(size_t index, absl::StatusOr<GenerateReport> report) {
   // One failed request ends them all.
   if (!report.ok()) Cancel();
   absl::MutexLock lock(&mutex_);
@@ -58,17 +58,17 @@ void Generation::End(size_t index, absl::StatusOr<GenerateReport> report) {
   }
 }
 
-Generation::Round Generation::Take(absl::Duration time) {
+AnswerOutput::Round AnswerOutput::Take(absl::Duration time) {
   absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(this, &Generation::HasNews), time);
+  mutex_.AwaitWithTimeout(absl::Condition(this, &AnswerOutput::HasNews), time);
   Round round{.ended = open_requests_ == 0, .status = status_};
   round.pieces.swap(pieces_);
   return round;
 }
 
-std::vector<GenerateReport> Generation::Reports() const {
+std::vector<GenerateReport> AnswerOutput::Reports() const {
   absl::MutexLock lock(&mutex_);
   return reports_;
 }
 
-}  // namespace pagoda::server
+}  // namespace pagoda
