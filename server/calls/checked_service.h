@@ -18,8 +18,8 @@
 #include "server/callers/identity.h"
 #include "server/callers/tenant_queues.h"
 #include "server/calls/reactors.h"
+#include "wire/bytes/message_bytes.h"
 #include "wire/errors.h"
-#include "wire/message_bytes.h"
 
 namespace pagoda::server {
 
