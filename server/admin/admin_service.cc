@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "server/admin/copy_status.h"
+#include "server/admin/declared_status.h"
 #include "server/admin/exchange_status.h"
 #include "server/cache/disk_tier.h"
 #include "server/engine/engine_child.h"
@@ -19,18 +20,11 @@ namespace {
 
 void TierToStatus(Tier tier, const WindowStats& stats, uint64_t block_bytes,
                   const MemoryPlace& place, v1::TierStatus* out) {
-  const TierOccupancy& occupancy = stats.tiers[static_cast<size_t>(tier)];
   const PriorityCounts& priorities = stats.cached_by_priority[static_cast<size_t>(tier)];
   out->set_memory_kind(MemoryKindToProto(place.kind));
   out->set_device(static_cast<uint32_t>(place.device));
   out->set_tier(TierToProto(tier));
-  out->set_capacity_blocks(occupancy.capacity);
-  out->set_free_blocks(occupancy.free);
-  out->set_cached_blocks(occupancy.cached);
-  out->set_duplicate_blocks(occupancy.duplicates);
-  out->set_active_blocks(occupancy.active);
-  out->set_pinned_blocks(occupancy.pinned);
-  out->set_in_flight_blocks(occupancy.in_flight);
+  SetDeclared(kTierMetrics, stats.tiers[static_cast<size_t>(tier)], out);
   out->set_block_bytes(block_bytes);
   for (uint32_t priority = 0; priority < priorities.size(); ++priority) {
     if (priorities[priority] == 0) continue;
@@ -60,24 +54,8 @@ void WindowToStatus(uint32_t index, const WindowStats& stats, uint64_t block_byt
     }
     told->set_prefix_hit_tokens_total(hit_tokens);
   }
-  out->set_allocated_blocks_total(stats.counters.allocated_blocks);
-  out->set_freed_blocks_total(stats.counters.freed_blocks);
-  out->set_evicted_blocks_total(stats.counters.evicted_blocks);
-  out->set_prefix_lookup_tokens_total(stats.counters.prefix_lookup_tokens);
-  out->set_prefix_hit_tokens_total(stats.counters.prefix_hit_tokens);
-  out->set_secondary_hit_tokens_total(stats.counters.secondary_hit_tokens);
-  out->set_displaced_blocks_total(stats.counters.displaced_blocks);
-  out->set_offloaded_blocks_total(stats.counters.offloaded_blocks);
-  out->set_freely_evicted_blocks_total(stats.counters.freely_evicted_blocks);
-  out->set_onboarded_blocks_total(stats.counters.onboarded_blocks);
-  out->set_partial_copies_total(stats.counters.partial_copies);
-  out->set_taken_over_blocks_total(stats.counters.taken_over_blocks);
-  out->set_merged_blocks_total(stats.counters.merged_blocks);
-  out->set_lost_blocks_total(stats.counters.lost_blocks);
-  out->set_expired_priorities_total(stats.counters.expired_priorities);
-  out->set_holes(stats.holes);
-  out->set_pinned_blocks(stats.pinned_blocks);
-  out->set_pin_budget_blocks(stats.pin_budget_blocks);
+  SetDeclared(kWindowCounters, stats.counters, out);
+  SetDeclared(kWindowMetrics, stats, out);
 }
 
 // The attention layers of a window.
@@ -114,14 +92,9 @@ void CacheToStatus(const CacheParts& cache, v1::GetStatusResponse* out) {
                    manager.info(), out->add_windows());
     out->mutable_windows(static_cast<int>(i))->set_layers(LayersOf(cache.layout->windows()[i]));
   }
-  out->set_sessions(stats.sessions);
-  out->set_sequences(stats.sequences);
+  SetDeclared(kCacheMetrics, stats, out);
   out->set_revision(manager.log().last().value());
   out->set_oldest_revision(manager.log().oldest().value());
-  out->set_pins(stats.pins);
-  out->set_quarantines(stats.quarantines);
-  out->set_quarantined_blocks(stats.quarantined_blocks);
-  out->set_recovered_blocks(stats.recovered_blocks);
   std::optional<DiskNumbers> disk;
   if (cache.disk != nullptr) {
     disk = cache.disk->numbers();

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/calls/metric_family.h"
+#include "server/metrics/declared_families.h"
 
 namespace pagoda::server {
 namespace {
@@ -28,22 +29,32 @@ class ByTenant {
       : tenants_(numbers.tenants), summed_(labels == TenantLabels::kSummed) {}
 
   void Add(prometheus::MetricFamily& family, const MetricLabels& labels, TenantId tenant,
-           uint64_t value) {
+           double value) const {
     if (!summed_) {
       const std::string& name = tenants_[tenant].name;
       AddSample(family,
                 WithLabel(labels, "tenant", tenant == kDefaultTenant ? kDefaultTenantLabel : name),
-                AsDouble(value));
+                value);
       return;
     }
     // The samples of a family come one after another, so the sum for these labels is in it or not.
     for (prometheus::ClientMetric& metric : family.metric) {
       if (metric.label != labels) continue;
       (family.type == prometheus::MetricType::Counter ? metric.counter.value
-                                                      : metric.gauge.value) += AsDouble(value);
+                                                      : metric.gauge.value) += value;
       return;
     }
-    AddSample(family, labels, AsDouble(value));
+    AddSample(family, labels, value);
+  }
+
+  // Adds the declared values of a tenant.
+  template <class Stats>
+  void Add(DeclaredFamilies<Stats>& families, const MetricLabels& labels, TenantId tenant,
+           const Stats& stats) const {
+    families.Add(labels, stats,
+                 [&](prometheus::MetricFamily& family, const MetricLabels& all, double value) {
+                   Add(family, all, tenant, value);
+                 });
   }
 
  private:
@@ -56,34 +67,20 @@ std::string TierLabel(const CacheNumbers& numbers, size_t tier) {
   return numbers.info.TierName(static_cast<Tier>(tier));
 }
 
-// Capacity and states of the tiers that have blocks.
-void CollectBlocks(const CacheNumbers& numbers, Families& out) {
-  auto capacity = GaugeFamily("pagoda_block_capacity_blocks", "Blocks that a tier holds.");
-  auto blocks =
-      GaugeFamily("pagoda_blocks", "Blocks by state; the states of a tier add up to its capacity.");
-  auto duplicates = GaugeFamily("pagoda_duplicate_blocks",
-                                "Cached blocks that are copies of blocks in a nearer tier.");
+// The tiers that have blocks.
+void CollectTiers(const CacheNumbers& numbers, Families& out) {
   auto bytes = GaugeFamily("pagoda_block_bytes", "Bytes of one block in all pools of its window.");
+  DeclaredFamilies tiers(kTierMetrics);
   for (size_t w = 0; w < numbers.stats.windows.size(); ++w) {
     const WindowStats& window = numbers.stats.windows[w];
     AddSample(bytes, WindowLabels(window), AsDouble(numbers.layout.windows()[w].block_bytes()));
     for (size_t t = 0; t < window.tiers.size(); ++t) {
-      const TierOccupancy& tier = window.tiers[t];
-      if (tier.capacity == 0) continue;
-      const MetricLabels labels = WithLabel(WindowLabels(window), "tier", TierLabel(numbers, t));
-      AddSample(capacity, labels, tier.capacity);
-      const std::pair<const char*, uint32_t> states[] = {{"free", tier.free},
-                                                         {"cached", tier.cached},
-                                                         {"active", tier.active},
-                                                         {"pinned", tier.pinned},
-                                                         {"in_flight", tier.in_flight}};
-      for (const auto& [state, count] : states) {
-        AddSample(blocks, WithLabel(labels, "state", state), count);
-      }
-      AddSample(duplicates, labels, tier.duplicates);
+      if (window.tiers[t].capacity == 0) continue;
+      tiers.Add(WithLabel(WindowLabels(window), "tier", TierLabel(numbers, t)), window.tiers[t]);
     }
   }
-  for (auto* family : {&capacity, &blocks, &duplicates, &bytes}) out.push_back(std::move(*family));
+  tiers.MoveTo(out);
+  out.push_back(std::move(bytes));
 }
 
 // Clients choose priorities, and must not create label values. Priorities are therefore grouped by
@@ -112,58 +109,15 @@ void CollectPriorities(const CacheNumbers& numbers, Families& out) {
   out.push_back(std::move(family));
 }
 
-void CollectCounters(const ManagerStats& stats, Families& out) {
-  struct Row {
-    const char* name;
-    const char* help;
-    uint64_t WindowCounters::*field;
-  };
-  const Row rows[] = {
-      {"pagoda_freed_blocks_total",
-       "Blocks that their last holder released and that were not cached.",
-       &WindowCounters::freed_blocks},
-      {"pagoda_offloaded_blocks_total", "Blocks offloaded by a copy.",
-       &WindowCounters::offloaded_blocks},
-      {"pagoda_freely_evicted_blocks_total",
-       "Blocks offloaded without a copy, because the lower tier had one already.",
-       &WindowCounters::freely_evicted_blocks},
-      {"pagoda_onboarded_blocks_total", "Blocks onboarded by a copy.",
-       &WindowCounters::onboarded_blocks},
-      {"pagoda_partial_copies_total", "Tails copied for a match, a fork or a truncation.",
-       &WindowCounters::partial_copies},
-      {"pagoda_merged_blocks_total", "Blocks committed with content that was cached already.",
-       &WindowCounters::merged_blocks},
-      {"pagoda_expired_priorities_total", "Block priorities that expired.",
-       &WindowCounters::expired_priorities},
-  };
-  for (const Row& row : rows) {
-    prometheus::MetricFamily& family = out.emplace_back(CounterFamily(row.name, row.help));
-    for (const WindowStats& window : stats.windows) {
-      AddSample(family, WindowLabels(window), AsDouble(window.counters.*row.field));
-    }
-  }
-}
-
 void CollectWindows(const ManagerStats& stats, Families& out) {
-  struct Row {
-    const char* name;
-    const char* help;
-    uint32_t WindowStats::*field;
-  };
-  const Row rows[] = {
-      {"pagoda_holes",
-       "Positions in the prefix tree without data, which a sliding window has passed.",
-       &WindowStats::holes},
-      {"pagoda_pinned_blocks", "Blocks that pins hold, in all tiers.", &WindowStats::pinned_blocks},
-      {"pagoda_pin_budget_blocks", "The most blocks that pins can hold.",
-       &WindowStats::pin_budget_blocks},
-  };
-  for (const Row& row : rows) {
-    prometheus::MetricFamily& family = out.emplace_back(GaugeFamily(row.name, row.help));
-    for (const WindowStats& window : stats.windows) {
-      AddSample(family, WindowLabels(window), window.*row.field);
-    }
+  DeclaredFamilies counters(kWindowCounters);
+  DeclaredFamilies gauges(kWindowMetrics);
+  for (const WindowStats& window : stats.windows) {
+    counters.Add(WindowLabels(window), window.counters);
+    gauges.Add(WindowLabels(window), window);
   }
+  counters.MoveTo(out);
+  gauges.MoveTo(out);
 }
 
 // The reasons for which a block leaves the tree. Other reasons concern raw blocks or are not
@@ -177,47 +131,40 @@ constexpr std::pair<RemovalReason, const char*> kReasons[] = {
     {RemovalReason::kCleared, "cleared"},
     {RemovalReason::kLost, "lost"}};
 
-void CollectTenantCounters(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
-  auto allocated = CounterFamily("pagoda_allocated_blocks_total", "Blocks handed out.");
+void CollectTenantCounters(const CacheNumbers& numbers, const ByTenant& by_tenant, Families& out) {
+  DeclaredFamilies declared(kTenantCounters);
   auto removed = CounterFamily("pagoda_removed_blocks_total",
                                "Blocks that left the cache, by tier and reason.");
-  auto lookups =
-      CounterFamily("pagoda_prefix_lookup_tokens_total", "Prompt tokens of added sequences.");
   auto hits = CounterFamily("pagoda_prefix_hit_tokens_total",
                             "Prompt tokens that were cached, by the tier that held them.");
   for (const WindowStats& window : numbers.stats.windows) {
     const MetricLabels labels = WindowLabels(window);
     for (uint16_t i = 0; i < window.tenants.size(); ++i) {
       const TenantCounters& counters = window.tenants[i];
-      by_tenant.Add(allocated, labels, TenantId{i}, counters.allocated_blocks);
-      by_tenant.Add(lookups, labels, TenantId{i}, counters.prefix_lookup_tokens);
+      by_tenant.Add(declared, labels, TenantId{i}, counters);
       for (size_t t = 0; t < window.tiers.size(); ++t) {
         if (window.tiers[t].capacity == 0) continue;
         const MetricLabels in_tier = WithLabel(labels, "tier", TierLabel(numbers, t));
-        by_tenant.Add(hits, in_tier, TenantId{i}, counters.prefix_hit_tokens[t]);
+        by_tenant.Add(hits, in_tier, TenantId{i}, AsDouble(counters.prefix_hit_tokens[t]));
         for (const auto& [reason, name] : kReasons) {
           by_tenant.Add(removed, WithLabel(in_tier, "reason", name), TenantId{i},
-                        counters.removed_blocks[t][static_cast<size_t>(reason)]);
+                        AsDouble(counters.removed_blocks[t][static_cast<size_t>(reason)]));
         }
       }
     }
   }
-  for (auto* family : {&allocated, &removed, &lookups, &hits}) out.push_back(std::move(*family));
+  declared.MoveTo(out);
+  for (auto* family : {&removed, &hits}) out.push_back(std::move(*family));
 }
 
-void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
+void CollectTenantUses(const CacheNumbers& numbers, const ByTenant& by_tenant, Families& out) {
   auto blocks = GaugeFamily("pagoda_tenant_blocks",
                             "Blocks of a tenant by state: held, or cached without a holder.");
   auto quota = GaugeFamily("pagoda_tenant_quota_blocks",
                            "The most blocks that a tenant can have, if it has a quota.");
-  auto sessions = GaugeFamily("pagoda_tenant_sessions", "Open sessions of a tenant.");
-  auto sequences = GaugeFamily("pagoda_tenant_sequences", "Sequences of a tenant.");
-  auto sequence_bytes = GaugeFamily("pagoda_tenant_sequence_bytes",
-                                    "Bytes that a tenant's sequences use besides their blocks.");
+  DeclaredFamilies declared(kTenantMetrics);
   for (const TenantUsage& usage : numbers.uses) {
-    by_tenant.Add(sessions, {}, usage.tenant, usage.sessions);
-    by_tenant.Add(sequences, {}, usage.tenant, usage.sequences);
-    by_tenant.Add(sequence_bytes, {}, usage.tenant, usage.sequence_bytes);
+    by_tenant.Add(declared, {}, usage.tenant, usage);
     for (const TenantUsage::Use& use : usage.uses) {
       const MetricLabels labels = {{"window", WindowName(use.window)},
                                    {"tier", numbers.info.TierName(use.tier)}};
@@ -229,9 +176,8 @@ void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families
       }
     }
   }
-  for (auto* family : {&blocks, &sessions, &sequences, &sequence_bytes}) {
-    out.push_back(std::move(*family));
-  }
+  out.push_back(std::move(blocks));
+  declared.MoveTo(out);
   if (!quota.metric.empty()) out.push_back(std::move(quota));
 }
 
@@ -307,18 +253,9 @@ void CollectSessions(const ManagerStats& stats, Families& out) {
             AsDouble(stats.session_counters.reclaimed_from_quarantine));
   out.push_back(std::move(ended));
   out.push_back(std::move(reclaimed));
-  out.push_back(Gauge("pagoda_sessions", "Open sessions, the bundled engine's included.",
-                      AsDouble(stats.sessions)));
-  out.push_back(
-      Gauge("pagoda_sequences", "Sequences that hold blocks.", AsDouble(stats.sequences)));
-  out.push_back(Gauge("pagoda_pins", "Pins of all sessions.", AsDouble(stats.pins)));
-  out.push_back(Gauge("pagoda_quarantines",
-                      "Ended sessions whose processes can still write to blocks.",
-                      AsDouble(stats.quarantines)));
-  out.push_back(Gauge("pagoda_quarantined_blocks", "Blocks that wait for the end of a quarantine.",
-                      AsDouble(stats.quarantined_blocks)));
-  out.push_back(Gauge("pagoda_recovered_blocks", "Blocks recovered at the daemon's start.",
-                      AsDouble(stats.recovered_blocks)));
+  DeclaredFamilies declared(kCacheMetrics);
+  declared.Add({}, stats);
+  declared.MoveTo(out);
 }
 
 // By the operation's type.
@@ -385,7 +322,7 @@ constexpr auto kOperationNames = NamesOf(static_cast<const Operation*>(nullptr))
 constexpr Reason kRefusals[] = {Reason::kBlocksExhausted, Reason::kTenantQuotaExceeded,
                                 Reason::kTooManySequences, Reason::kSequenceBytesExhausted};
 
-void CollectOperations(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
+void CollectOperations(const CacheNumbers& numbers, const ByTenant& by_tenant, Families& out) {
   const OperationCounters& counters = numbers.stats.operations;
   auto run = CounterFamily("pagoda_operations_total", "Operations given to the core.");
   for (size_t i = 0; i < counters.run.size(); ++i) {
@@ -398,7 +335,8 @@ void CollectOperations(const CacheNumbers& numbers, ByTenant by_tenant, Families
     for (const Reason reason : kRefusals) values.try_emplace({TenantId{i}, reason}, 0);
   }
   for (const auto& [key, count] : values) {
-    by_tenant.Add(failed, {{"reason", std::string(ReasonName(key.second))}}, key.first, count);
+    by_tenant.Add(failed, {{"reason", std::string(ReasonName(key.second))}}, key.first,
+                  AsDouble(count));
   }
   out.push_back(std::move(run));
   out.push_back(std::move(failed));
@@ -416,12 +354,11 @@ Families CollectCacheMetrics(const CacheNumbers& numbers, TenantLabels labels) {
              {"tokens_per_block", absl::StrCat(numbers.info.tokens_per_block)}},
             1);
   families.push_back(std::move(info));
-  CollectBlocks(numbers, families);
+  CollectTiers(numbers, families);
   CollectPriorities(numbers, families);
-  CollectCounters(numbers.stats, families);
+  CollectWindows(numbers.stats, families);
   CollectTenantCounters(numbers, by_tenant, families);
   CollectTenantUses(numbers, by_tenant, families);
-  CollectWindows(numbers.stats, families);
   CollectReuseIntervals(numbers, families);
   CollectHitRateCurve(numbers.stats, families);
   CollectSessions(numbers.stats, families);

@@ -1,0 +1,198 @@
+// Every declared metric (base/metric.h) is where its declaration says.
+#include "base/metric.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+#include "manager/api/stats.h"
+#include "pagoda/v1/admin.pb.h"
+#include "prometheus/text_serializer.h"
+#include "server/admin/declared_status.h"
+#include "server/metrics/cache_metrics.h"
+#include "server/metrics/declared_families.h"
+#include "tests/manager/fixtures/testing.h"
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::ElementsAreArray;
+using ::testing::IsEmpty;
+using Labels = std::vector<std::string>;
+
+// One table of declarations, without the type of its statistics.
+struct Table {
+  struct Family {
+    std::string name;
+    std::string help;
+    prometheus::MetricType type;
+    Labels labels;
+  };
+  std::vector<Family> families;
+  std::vector<std::string> status_fields;
+  // Writes the table's values of new statistics into a message.
+  std::function<void(google::protobuf::Message*)> set_status;
+  std::unique_ptr<google::protobuf::Message> status;
+};
+
+// `labels`: those that all of the table's families have. `Status`: the message with its fields.
+template <class Status = void, class Stats, size_t kMetrics>
+Table TableOf(const Metric<Stats> (&metrics)[kMetrics], const Labels& labels) {
+  Table table;
+  for (const Metric<Stats>& metric : metrics) {
+    if (!metric.status.empty()) table.status_fields.emplace_back(metric.status);
+    if (metric.family.empty()) continue;
+    if (!table.families.empty() && table.families.back().name == metric.family) {
+      EXPECT_EQ(metric.help, "") << metric.family << " has its help in its first row";
+      continue;
+    }
+    Table::Family& family = table.families.emplace_back();
+    family.name = metric.family;
+    family.help = metric.help;
+    family.type =
+        metric.is_counter() ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+    family.labels = labels;
+    if (!OwnLabel(metric).empty()) family.labels.emplace_back(OwnLabel(metric));
+  }
+  if constexpr (!std::is_void_v<Status>) {
+    table.set_status = [&metrics](auto* out) { SetDeclared(metrics, Stats(), out); };
+    table.status = std::make_unique<Status>();
+  }
+  return table;
+}
+
+std::vector<Table> Tables() {
+  std::vector<Table> tables;
+  tables.push_back(TableOf<v1::TierStatus>(kTierMetrics, {"window", "tier"}));
+  tables.push_back(TableOf<v1::WindowStatus>(kWindowCounters, {"window"}));
+  tables.push_back(TableOf<v1::WindowStatus>(kWindowMetrics, {"window"}));
+  tables.push_back(TableOf(kTenantCounters, {"window", "tenant"}));
+  tables.push_back(TableOf(kTenantMetrics, {"tenant"}));
+  tables.push_back(TableOf<v1::GetStatusResponse>(kCacheMetrics, {}));
+  return tables;
+}
+
+// All families that the daemon exports of statistics with declarations.
+std::map<std::string, prometheus::MetricFamily> Exported() {
+  const std::unique_ptr<BlockManager> core = MakeCore(4, 4);
+  const CacheLayout layout = TinyLayout(4);
+  const ManagerStats stats = core->Stats();
+  const std::vector<TenantUsage> uses = core->TenantUses();
+  std::map<std::string, prometheus::MetricFamily> exported;
+  const auto add = [&exported](const std::vector<prometheus::MetricFamily>& families) {
+    for (const prometheus::MetricFamily& family : families) {
+      EXPECT_TRUE(exported.emplace(family.name, family).second) << family.name << " comes twice";
+    }
+  };
+  add(CollectCacheMetrics({.stats = stats,
+                           .uses = uses,
+                           .info = core->info(),
+                           .layout = layout,
+                           .tenants = core->tenants()},
+                          TenantLabels::kNames));
+  return exported;
+}
+
+TEST(DeclaredMetricsTest, AreExportedWithTheirTypeAndLabels) {
+  const auto exported = Exported();
+  std::set<std::string> declared;
+  for (const Table& table : Tables()) {
+    for (const Table::Family& family : table.families) {
+      EXPECT_TRUE(declared.insert(family.name).second) << family.name << " is declared twice";
+      const auto found = exported.find(family.name);
+      ASSERT_NE(found, exported.end()) << family.name << " is declared and not in /metrics";
+      EXPECT_EQ(found->second.type, family.type) << family.name;
+      EXPECT_EQ(found->second.help, family.help) << family.name;
+      ASSERT_FALSE(found->second.metric.empty()) << family.name << " has no sample";
+      for (const prometheus::ClientMetric& metric : found->second.metric) {
+        Labels labels;
+        for (const auto& label : metric.label) labels.push_back(label.name);
+        // The tenant comes after the row's own label.
+        EXPECT_THAT(
+            std::set<std::string>(labels.begin(), labels.end()),
+            ElementsAreArray(std::set<std::string>(family.labels.begin(), family.labels.end())))
+            << family.name;
+      }
+    }
+  }
+}
+
+TEST(DeclaredMetricsTest, HaveTheirFieldsInTheStatus) {
+  std::set<std::string> seen;
+  for (const Table& table : Tables()) {
+    if (table.status == nullptr) {
+      EXPECT_THAT(table.status_fields, IsEmpty());
+      continue;
+    }
+    const google::protobuf::Descriptor& message = *table.status->GetDescriptor();
+    for (const std::string& field : table.status_fields) {
+      EXPECT_NE(message.FindFieldByName(field), nullptr) << message.name() << " has no " << field;
+      EXPECT_TRUE(seen.insert(absl::StrCat(message.name(), ".", field)).second)
+          << message.name() << "." << field << " is declared twice";
+    }
+    if (!HasFailure()) table.set_status(table.status.get());  // Checks the types.
+  }
+}
+
+TEST(DeclaredMetricsTest, EveryCounterOfAWindowsStatusIsDeclared) {
+  std::set<std::string> declared;
+  for (const Metric<WindowCounters>& metric : kWindowCounters) declared.emplace(metric.status);
+  const google::protobuf::Descriptor& message = *v1::WindowStatus::descriptor();
+  for (int i = 0; i < message.field_count(); ++i) {
+    const std::string& name = message.field(i)->name();
+    EXPECT_EQ(declared.count(name), absl::EndsWith(name, "_total") ? 1u : 0u) << name;
+  }
+}
+
+struct Numbers {
+  uint64_t blocks = 0;
+  uint32_t waiting = 0;
+  bool away = false;
+  double speed = 0;
+  std::array<uint64_t, 3> ends = {};
+};
+const char* EndName(int end) { return end == 1 ? "good" : "bad"; }
+constexpr Metric<Numbers> kNumbers[] = {
+    {&Numbers::blocks, "a_blocks_total", "written_bytes_total", "Blocks."},
+    {&Numbers::waiting, "a_queue", "waiting", "What waits.", {"state", "waiting"}},
+    {[](const Numbers& numbers) { return numbers.speed * 2; }, "a_queue", "", "", {"state", "x"}},
+    {&Numbers::away, "", "up"},
+    {KindsOf<Numbers, &Numbers::ends, EndName, 1>("end"), "a_ends_total", "gets_total", "Ends."},
+};
+
+TEST(DeclaredMetricsTest, TheStatusHasValuesOfEveryKind) {
+  v1::StoreStatus status;
+  SetDeclared(kNumbers, {.blocks = (1ull << 60) + 1, .waiting = 2, .away = true, .ends = {7, 8, 0}},
+              &status);
+  EXPECT_EQ(status.written_bytes_total(), (1ull << 60) + 1);
+  EXPECT_EQ(status.waiting(), 2u);
+  EXPECT_TRUE(status.up());
+  ASSERT_EQ(status.gets_total_size(), 1) << "without kinds that did not occur or do not count";
+  EXPECT_EQ(status.gets_total(0).name(), "good");
+  EXPECT_EQ(status.gets_total(0).count(), 8u);
+}
+
+TEST(DeclaredMetricsTest, RowsOfOneFamilyAreItsSamples) {
+  const auto families =
+      CollectDeclared(kNumbers, {.blocks = 1, .waiting = 2, .speed = 1.5, .ends = {7, 8, 0}});
+  EXPECT_EQ(prometheus::TextSerializer().Serialize(families),
+            "# HELP a_blocks_total Blocks.\n# TYPE a_blocks_total counter\na_blocks_total 1\n"
+            "# HELP a_queue What waits.\n# TYPE a_queue gauge\n"
+            "a_queue{state=\"waiting\"} 2\na_queue{state=\"x\"} 3\n"
+            "# HELP a_ends_total Ends.\n# TYPE a_ends_total counter\n"
+            "a_ends_total{end=\"good\"} 8\na_ends_total{end=\"bad\"} 0\n");
+}
+
+}  // namespace
+}  // namespace pagoda::server
