@@ -75,8 +75,8 @@ struct Metric {
   constexpr bool is_counter() const { return family.ends_with("_total"); }
 };
 
-// Calls `visit(kind, number)` once, with an empty kind; or once for each kind of an array. `number`
-// has the field's type.
+// Calls `visit(kind, number)` once, with an empty label; or once for each kind of an array, with
+// the label that names it. `number` has the field's type.
 template <class Stats, class Visit>
 void VisitMetric(const Metric<Stats>& metric, const Stats& stats, Visit visit) {
   std::visit(
@@ -84,22 +84,15 @@ void VisitMetric(const Metric<Stats>& metric, const Stats& stats, Visit visit) {
         using Value = std::remove_cvref_t<decltype(value)>;
         if constexpr (std::is_same_v<Value, MetricKinds<Stats>>) {
           for (size_t kind = value.begin; kind < value.end; ++kind) {
-            visit(std::string_view(value.name(kind)), value.count(stats, kind));
+            visit(MetricLabel{value.label, value.name(kind)}, value.count(stats, kind));
           }
         } else if constexpr (std::is_member_object_pointer_v<Value>) {
-          visit(std::string_view(), stats.*value);
+          visit(MetricLabel(), stats.*value);
         } else {
-          visit(std::string_view(), value(stats));
+          visit(MetricLabel(), value(stats));
         }
       },
       metric.value);
-}
-
-// The name of the label that the row itself gives its samples. Empty: none.
-template <class Stats>
-constexpr std::string_view OwnLabel(const Metric<Stats>& metric) {
-  const auto* kinds = std::get_if<MetricKinds<Stats>>(&metric.value);
-  return kinds != nullptr ? kinds->label : metric.label.name;
 }
 
 }  // namespace pagoda

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/metric.h"
 #include "pools/duration_histogram.h"
 #include "pools/file/slab_file.h"
 
@@ -62,6 +63,61 @@ struct DiskStats {
     uint64_t errors_of(DiskError error) const { return errors[static_cast<size_t>(error)]; }
   };
   std::vector<Window> windows;  // By window. Empty if a window has no file.
+};
+
+// Label: window.
+inline constexpr Metric<DiskStats::Window> kDiskWindowMetrics[] = {
+    {&DiskStats::Window::held_slots,
+     "pagoda_disk_slots",
+     "",
+     "Slots of the file by state. held: with a block of the cache. stale: with old content, which "
+     "an erase would have to remove. quarantined: not used until the next start, because a write "
+     "failed.",
+     {"state", "held"}},
+    {&DiskStats::Window::stale_slots, "pagoda_disk_slots", "", "", {"state", "stale"}},
+    {[](const DiskStats::Window& window) -> double { return window.file.quarantined_slots; },
+     "pagoda_disk_slots",
+     "",
+     "",
+     {"state", "quarantined"}},
+    {[](const DiskStats::Window& window) { return static_cast<double>(window.written.blocks); },
+     "pagoda_disk_blocks_total",
+     "",
+     "Blocks transferred.",
+     {"direction", "write"}},
+    {[](const DiskStats::Window& window) { return static_cast<double>(window.read.blocks); },
+     "pagoda_disk_blocks_total",
+     "",
+     "",
+     {"direction", "read"}},
+    {[](const DiskStats::Window& window) { return static_cast<double>(window.written.bytes); },
+     "pagoda_disk_bytes_total",
+     "",
+     "Bytes transferred.",
+     {"direction", "write"}},
+    {[](const DiskStats::Window& window) { return static_cast<double>(window.read.bytes); },
+     "pagoda_disk_bytes_total",
+     "",
+     "",
+     {"direction", "read"}},
+    {[](const DiskStats::Window& window) { return static_cast<double>(window.file.write_errors); },
+     "pagoda_disk_io_errors_total",
+     "",
+     "Errors of the system at writes (with syncs) and reads.",
+     {"direction", "write"}},
+    {[](const DiskStats::Window& window) { return static_cast<double>(window.file.read_errors); },
+     "pagoda_disk_io_errors_total",
+     "",
+     "",
+     {"direction", "read"}},
+    {&DiskStats::Window::queued_backups,
+     "pagoda_disk_queued_orders",
+     "",
+     "Orders that the disk has not begun.",
+     {"lane", "backup"}},
+    {&DiskStats::Window::queued_fetches, "pagoda_disk_queued_orders", "", "", {"lane", "fetch"}},
+    {&DiskStats::Window::running, "pagoda_disk_running_orders", "",
+     "Orders that the disk is working on."},
 };
 
 }  // namespace pagoda

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/metric.h"
 #include "manager/exchange/fetch_source.h"
 #include "manager/exchange/stored_prefix.h"
 #include "manager/shared_manager.h"
@@ -37,17 +38,51 @@ struct PublishedPrefix {
 // Counts since the exchange was made.
 struct ExchangeStats {
   std::array<uint64_t, kFetchOutcomes> fetches = {};  // By outcome.
-  uint64_t joined_fetches = 0;                        // That waited for a fetch of the same blocks.
+  uint64_t joined_fetches = 0;
   uint64_t fetched_blocks = 0;
   uint64_t fetched_bytes = 0;
   uint64_t fetched_tokens = 0;
-  uint64_t invalid_blocks = 0;  // Values of the store that were not the block.
+  uint64_t invalid_blocks = 0;
   uint64_t published_blocks = 0;
   uint64_t published_bytes = 0;
   uint64_t skipped_blocks = 0;
   uint64_t failed_blocks = 0;
-  double bytes_per_second = 0;  // Of fetches from its store, as measured; 0: none has ended.
-  size_t waiting = 0;           // Now: fetches and publishes that have not ended.
+  double bytes_per_second = 0;
+  size_t waiting = 0;
+};
+
+// Without a label.
+inline constexpr Metric<ExchangeStats> kExchangeMetrics[] = {
+    {KindsOf<ExchangeStats, &ExchangeStats::fetches, FetchOutcomeName>("outcome"),
+     "pagoda_fetches_total", "fetches_total",
+     "Fetches of a prefix from the store or from another daemon, by outcome. fetched: all blocks "
+     "that the source has; cached: the cache had them; missing: the source lacks the next block; "
+     "partly, and failed (no block came): a block was invalid, late or could not be read; slower: "
+     "not begun, because computing is predicted to be faster; no_room: the cache or the quota is "
+     "full; refused: a bad prompt, or too many fetches wait; cancelled: the daemon ended; "
+     "no_source: there is no store."},
+    {&ExchangeStats::joined_fetches, "pagoda_joined_fetches_total", "joined_fetches_total",
+     "Fetches that waited for another one of the same blocks."},
+    {&ExchangeStats::fetched_blocks, "pagoda_fetched_blocks_total", "fetched_blocks_total",
+     "Blocks that fetches have cached."},
+    {&ExchangeStats::fetched_bytes, "pagoda_fetched_bytes_total", "fetched_bytes_total",
+     "Bytes of the blocks that fetches have cached."},
+    {&ExchangeStats::fetched_tokens, "pagoda_fetched_tokens_total", "fetched_tokens_total",
+     "Prompt tokens whose KV fetches have cached."},
+    {&ExchangeStats::invalid_blocks, "pagoda_fetched_invalid_blocks_total", "invalid_blocks_total",
+     "Values that were read and were not the block. They are never used."},
+    {&ExchangeStats::published_blocks, "pagoda_published_blocks_total", "published_blocks_total",
+     "Blocks written into the store."},
+    {&ExchangeStats::published_bytes, "pagoda_published_bytes_total", "published_bytes_total",
+     "Bytes of the blocks written into the store."},
+    {&ExchangeStats::skipped_blocks, "pagoda_publish_skipped_blocks_total", "skipped_blocks_total",
+     "Blocks that a write left out, because store.publish.bytes_per_second was used up."},
+    {&ExchangeStats::failed_blocks, "pagoda_publish_failed_blocks_total", "failed_blocks_total",
+     "Blocks that the store did not take."},
+    {&ExchangeStats::bytes_per_second, "pagoda_fetch_bytes_per_second", "fetch_bytes_per_second",
+     "The measured speed of fetches from the store; 0: no fetch has ended."},
+    {&ExchangeStats::waiting, "pagoda_exchange_waiting", "waiting",
+     "Fetches and writes that have not ended."},
 };
 
 // Fetches prefixes from a store into a cache, and publishes cached prefixes to it. It is a client

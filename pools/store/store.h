@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/metric.h"
 
 namespace pagoda {
 
@@ -55,17 +56,84 @@ struct StoreStats {
   std::array<uint64_t, kStoreOutcomes> puts = {};
   std::array<uint64_t, kStoreOutcomes> exists = {};
   std::array<uint64_t, kValueFaults> faults = {};  // Of the gets with kInvalid.
-  uint64_t bytes_read = 0;                         // Of verified blocks, without headers.
-  uint64_t bytes_written = 0;                      // Of blocks that the store has confirmed.
-  uint64_t redirections = 0;                       // MOVED and ASK.
-  uint64_t refused_servers = 0;                    // Connects that ServerNetworks refused.
-  uint64_t connects = 0;                           // Connections that became ready.
-  uint64_t connect_failures = 0;                   // Also connections that gave no reply.
-  uint64_t disconnects = 0;                        // Of ready connections.
-  uint32_t nodes = 0;                              // Now: servers known.
-  uint32_t connected = 0;                          // Now: ready connections.
-  size_t waiting = 0;                              // Now: operations that have not ended.
-  std::string last_error;                          // What failed last; empty if nothing did.
+  uint64_t bytes_read = 0;                         // Without headers.
+  uint64_t bytes_written = 0;
+  uint64_t redirections = 0;  // MOVED and ASK.
+  uint64_t refused_servers = 0;
+  uint64_t connects = 0;
+  uint64_t connect_failures = 0;  // Also connections that gave no reply.
+  uint64_t disconnects = 0;
+  uint32_t nodes = 0;
+  uint32_t connected = 0;
+  size_t waiting = 0;
+  std::string last_error;  // What failed last; empty if nothing did.
+};
+
+// Of the daemon's store, without a label.
+inline constexpr Metric<StoreStats> kStoreMetrics[] = {
+    {[](const StoreStats& stats) { return stats.connected > 0 ? 1.0 : 0.0; }, "pagoda_store_up",
+     "up", "1 if a connection to one of the store's servers is ready."},
+    {&StoreStats::nodes, "pagoda_store_servers", "nodes", "Servers of the store that are known."},
+    {&StoreStats::connected, "pagoda_store_connections", "connections",
+     "Ready connections to the store."},
+    {KindsOf<StoreStats, &StoreStats::gets, StoreOutcomeName>("outcome"),
+     "pagoda_store_operations_total",
+     "gets_total",
+     "Operations on single keys of the store, by outcome. ok; missing: no value; invalid: the "
+     "value is not the block; refused: an error, for example OOM; unreachable: no connection; "
+     "timed_out; overloaded: too many operations wait; cancelled.",
+     {"operation", "get"}},
+    {KindsOf<StoreStats, &StoreStats::puts, StoreOutcomeName>("outcome"),
+     "pagoda_store_operations_total",
+     "puts_total",
+     "",
+     {"operation", "put"}},
+    {KindsOf<StoreStats, &StoreStats::exists, StoreOutcomeName>("outcome"),
+     "pagoda_store_operations_total",
+     "exists_total",
+     "",
+     {"operation", "exists"}},
+    {KindsOf<StoreStats, &StoreStats::faults, ValueFaultName, 1>("fault"),
+     "pagoda_store_invalid_values_total", "faults_total",
+     "Values that were not the block. foreign: not of Pagoda, or of another version or layout; "
+     "swapped: another block's; truncated; damaged: the checksum is wrong; forged: the "
+     "authentication code is wrong."},
+    {&StoreStats::bytes_read,
+     "pagoda_store_bytes_total",
+     "read_bytes_total",
+     "Bytes of blocks that were read and verified, or written and confirmed.",
+     {"direction", "read"}},
+    {&StoreStats::bytes_written,
+     "pagoda_store_bytes_total",
+     "written_bytes_total",
+     "",
+     {"direction", "write"}},
+    {&StoreStats::waiting, "pagoda_store_waiting_operations", "waiting",
+     "Operations on the store that have not ended."},
+    {&StoreStats::redirections, "pagoda_store_redirections_total", "redirections_total",
+     "Answers that named another server of the cluster."},
+    {&StoreStats::refused_servers, "pagoda_store_refused_servers_total", "",
+     "Connections that were not begun, because store.allowed_networks does not allow the server, "
+     "or it would get the password without TLS."},
+    {&StoreStats::connects, "pagoda_store_connects_total", "connects_total",
+     "Connections that became ready."},
+    {&StoreStats::connect_failures, "pagoda_store_connect_failures_total", "connect_failures_total",
+     "Connections that did not become ready."},
+    {&StoreStats::disconnects, "pagoda_store_disconnects_total", "disconnects_total",
+     "Ready connections that ended."},
+};
+
+// Of another daemon. Label: address. Its status is that of a store.
+inline constexpr Metric<StoreStats> kSourceMetrics[] = {
+    {[](const StoreStats& stats) { return stats.connected > 0 ? 1.0 : 0.0; }, "pagoda_source_up",
+     "", "1 if a connection to the other daemon is ready."},
+    {KindsOf<StoreStats, &StoreStats::gets, StoreOutcomeName>("outcome"),
+     "pagoda_source_gets_total", "",
+     "Blocks asked of the other daemon, by outcome, as of the store."},
+    {&StoreStats::bytes_read, "pagoda_source_bytes_total", "",
+     "Bytes of the blocks that the other daemon has brought."},
+    {&StoreStats::connect_failures, "pagoda_source_connect_failures_total", "",
+     "Connections to the other daemon that did not become ready."},
 };
 
 // A place that keeps blocks by content. Nobody here owns what it holds: a value that another

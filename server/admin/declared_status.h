@@ -26,13 +26,13 @@ void SetDeclared(const Metric<Stats> (&metrics)[kMetrics], const Stats& stats,
                  google::protobuf::Message* out) {
   for (const Metric<Stats>& metric : metrics) {
     if (metric.status.empty()) continue;
-    VisitMetric(metric, stats, [&](std::string_view kind, auto number) {
+    VisitMetric(metric, stats, [&](const MetricLabel& kind, auto number) {
       if constexpr (std::is_floating_point_v<decltype(number)>) {
         SetNumber(metric.status, number, out);
-      } else if (kind.empty()) {
+      } else if (kind.name.empty()) {
         SetCount(metric.status, number, out);
       } else if (number != 0) {
-        AddNamedCount(metric.status, kind, number, out);
+        AddNamedCount(metric.status, kind.value, number, out);
       }
     });
   }

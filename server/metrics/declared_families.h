@@ -30,7 +30,7 @@ class DeclaredFamilies {
     }
   }
 
-  // Adds the samples of `stats`. Their labels are `labels` and the row's own one. `add` takes the
+  // Adds the samples of `stats`. Their labels are `labels` and the row's own ones. `add` takes the
   // family, the labels and the value, as AddSample does.
   template <class AddOne>
   void Add(const MetricLabels& labels, const Stats& stats, AddOne add) {
@@ -38,13 +38,12 @@ class DeclaredFamilies {
     for (const Metric<Stats>& metric : metrics_) {
       if (metric.family.empty()) continue;
       if (metric.family != family->name) ++family;
-      const std::string_view own_label = OwnLabel(metric);
-      VisitMetric(metric, stats, [&](std::string_view kind, auto number) {
-        const std::string_view value = kind.empty() ? metric.label.value : kind;
-        add(*family,
-            own_label.empty() ? labels
-                              : WithLabel(labels, std::string(own_label), std::string(value)),
-            static_cast<double>(number));
+      VisitMetric(metric, stats, [&](const MetricLabel& kind, auto number) {
+        MetricLabels all = labels;
+        for (const MetricLabel& own : {metric.label, kind}) {
+          if (!own.name.empty()) all.push_back({std::string(own.name), std::string(own.value)});
+        }
+        add(*family, std::move(all), static_cast<double>(number));
       });
     }
   }

@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/metric.h"
 #include "base/thread.h"
 #include "events/event_log.h"
 #include "events/snapshot.h"
@@ -56,9 +57,9 @@ class DigestIndex {
     friend bool operator==(const Entry&, const Entry&) = default;
   };
   struct Stats {
-    uint64_t blocks = 0;         // Now, over all windows.
-    uint64_t left_out = 0;       // Blocks that were stored below an unknown parent.
-    uint64_t resets = 0;         // The log had passed the index.
+    uint64_t blocks = 0;  // Over all windows.
+    uint64_t left_out = 0;
+    uint64_t resets = 0;
     uint64_t read_revision = 0;  // Of the last event that was read.
   };
 
@@ -122,6 +123,16 @@ class DigestIndex {
 
   absl::Status started_;
   Thread thread_;  // Last: it uses the other members.
+};
+
+// Label: cache.
+inline constexpr Metric<DigestIndex::Stats> kPeerIndexMetrics[] = {
+    {&DigestIndex::Stats::blocks, "pagoda_peer_index_blocks", "",
+     "Blocks of the cache that other daemons can read."},
+    {&DigestIndex::Stats::left_out, "pagoda_peer_index_left_out_blocks_total", "",
+     "Blocks that other daemons cannot read, because the block before them was unknown."},
+    {&DigestIndex::Stats::resets, "pagoda_peer_index_resets_total", "",
+     "Times that the index began again, because the event log had passed it."},
 };
 
 }  // namespace pagoda::server

@@ -3,6 +3,7 @@
 #define PAGODA_SERVER_PEERS_PEER_COMMANDS_H_
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/metric.h"
 #include "server/callers/identity.h"
 #include "server/peers/login_guard.h"
 #include "server/peers/peer_cache.h"
@@ -21,19 +23,56 @@ namespace pagoda::server {
 
 // Counts since the server started. One key counts as one.
 struct PeerStats {
-  uint64_t connections = 0;   // Now.
-  uint64_t accepted = 0;      // Also of strangers.
-  uint64_t refused = 0;       // Connections beyond the limits.
-  uint64_t failed = 0;        // Closed by an error: of the protocol, of TLS, or a time-out.
-  uint64_t commands = 0;      // Also those that got an error.
-  uint64_t hits = 0;          // GETs that got a value.
-  uint64_t misses = 0;        // GETs that got none.
-  uint64_t refused_gets = 0;  // GETs that got an error: NOAUTH.
-  uint64_t exists = 0;        // Keys of EXISTS and STRLEN.
+  uint64_t connections = 0;
+  uint64_t accepted = 0;  // Also of strangers.
+  uint64_t refused = 0;
+  uint64_t failed = 0;
+  uint64_t commands = 0;  // Also those that got an error.
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+  uint64_t refused_gets = 0;
+  uint64_t exists = 0;  // Keys of EXISTS and STRLEN.
   uint64_t authentication_failures = 0;
   uint64_t bytes_sent = 0;        // Everything, as before TLS.
   uint64_t value_bytes_sent = 0;  // Of the values that were begun, with their headers.
 };
+
+// Without a label.
+inline constexpr Metric<PeerStats> kPeerMetrics[] = {
+    {&PeerStats::hits,
+     "pagoda_peer_gets_total",
+     "hits_total",
+     "Blocks that other daemons asked for, by outcome. hit, miss; refused: the connection has "
+     "shown no token.",
+     {"outcome", "hit"}},
+    {&PeerStats::misses, "pagoda_peer_gets_total", "misses_total", "", {"outcome", "miss"}},
+    {&PeerStats::refused_gets,
+     "pagoda_peer_gets_total",
+     "refused_gets_total",
+     "",
+     {"outcome", "refused"}},
+    {&PeerStats::exists, "pagoda_peer_exists_total", "",
+     "Blocks of which other daemons asked whether they are cached."},
+    {&PeerStats::commands, "pagoda_peer_commands_total", "", "Commands of other daemons."},
+    {&PeerStats::bytes_sent, "pagoda_peer_sent_bytes_total", "", "Bytes sent to other daemons."},
+    {&PeerStats::value_bytes_sent, "pagoda_peer_value_bytes_total", "value_bytes_total",
+     "Bytes of the blocks sent to other daemons."},
+    {&PeerStats::connections, "pagoda_peer_connections", "connections",
+     "Connections of other daemons."},
+    {&PeerStats::accepted, "pagoda_peer_accepted_connections_total", "accepted_total",
+     "Connections of other daemons that were accepted."},
+    {&PeerStats::refused, "pagoda_peer_refused_connections_total", "refused_total",
+     "Connections that were beyond peers.max_connections, or lost their place before they showed a "
+     "token."},
+    {&PeerStats::failed, "pagoda_peer_failed_connections_total", "failed_total",
+     "Connections that an error of the protocol or of TLS, or a time-out, has closed."},
+    {&PeerStats::authentication_failures, "pagoda_peer_authentication_failures_total",
+     "authentication_failures_total",
+     "Tokens that the daemon does not know, or does not check because too many wrong ones came "
+     "from the same address."},
+};
+static_assert(std::size(kPeerMetrics) * sizeof(uint64_t) == sizeof(PeerStats),
+              "a value is not declared");
 
 // What a connection has told about itself.
 struct PeerSession {

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/metric.h"
 #include "events/tenant_id.h"
 #include "manager/exchange/block_exchange.h"
 #include "manager/shared_manager.h"
@@ -36,16 +37,49 @@ const char* PublishDropName(PublishDrop drop);  // "tenant"
 // Counts are of prefixes, since the publisher was made, unless a name says otherwise.
 // listed = published + dropped (of all reasons) + waiting + in_flight.
 struct PublisherStats {
-  uint64_t listed = 0;        // Taken from the cache.
-  uint64_t published = 0;     // All of its blocks in memory are in the store.
-  uint64_t failed_tries = 0;  // Publishes of which the store did not take each block.
-  uint64_t short_tries = 0;   // Publishes that the budget of bytes cut off.
+  uint64_t listed = 0;
+  uint64_t published = 0;
+  uint64_t failed_tries = 0;
+  uint64_t short_tries = 0;
   std::array<uint64_t, kPublishDrops> dropped = {};
-  size_t waiting = 0;             // Now: not begun, or waiting for their next try.
-  size_t in_flight = 0;           // Now: begun, and not ended.
-  bool is_store_away = false;     // Now: the last try of all failed.
-  uint32_t queued_blocks = 0;     // Now: in the cache's own list.
-  uint64_t forgotten_blocks = 0;  // The cache's list was full.
+  size_t waiting = 0;    // Not begun, or waiting for their next try.
+  size_t in_flight = 0;  // Begun, and not ended.
+  bool is_store_away = false;
+  uint32_t queued_blocks = 0;
+  uint64_t forgotten_blocks = 0;
+};
+
+// Without a label.
+inline constexpr Metric<PublisherStats> kPublisherMetrics[] = {
+    {&PublisherStats::listed, "pagoda_publisher_listed_prefixes_total", "listed_total",
+     "Prefixes that the cache listed for the store."},
+    {&PublisherStats::published, "pagoda_publisher_published_prefixes_total", "published_total",
+     "Listed prefixes whose blocks in memory are all in the store."},
+    {KindsOf<PublisherStats, &PublisherStats::dropped, PublishDropName>("reason"),
+     "pagoda_publisher_dropped_prefixes_total", "dropped_total",
+     "Listed prefixes given up, by reason. tenant: it may not publish; gone: it had left memory; "
+     "store: the store did not take it in any try; budget: the budget of bytes was used up in "
+     "every try; stopped: the daemon ended."},
+    {&PublisherStats::waiting,
+     "pagoda_publisher_prefixes",
+     "waiting",
+     "Listed prefixes that wait or are being written.",
+     {"state", "waiting"}},
+    {&PublisherStats::in_flight,
+     "pagoda_publisher_prefixes",
+     "in_flight",
+     "",
+     {"state", "in_flight"}},
+    {&PublisherStats::failed_tries, "pagoda_publisher_failed_tries_total", "failed_tries_total",
+     "Writes of which the store did not take each block."},
+    {&PublisherStats::short_tries, "pagoda_publisher_short_tries_total", "short_tries_total",
+     "Writes that the budget of bytes cut off."},
+    {&PublisherStats::queued_blocks, "pagoda_publisher_queued_blocks", "queued_blocks",
+     "Blocks in the cache's list, before the publisher takes them."},
+    {&PublisherStats::forgotten_blocks, "pagoda_publisher_forgotten_blocks_total",
+     "forgotten_blocks_total", "Blocks that were forgotten because the cache's list was full."},
+    {&PublisherStats::is_store_away, "pagoda_publisher_store_away", "store_away",
+     "1 if the last write failed, so that the others wait."},
 };
 
 // Takes the prefixes that the cache lists (ManagerOptions::publish_min_uses) and gives them to the

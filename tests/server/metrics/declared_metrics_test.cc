@@ -22,6 +22,8 @@
 #include "server/admin/declared_status.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/declared_families.h"
+#include "server/metrics/disk_metrics.h"
+#include "server/metrics/store_metrics.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda::server {
@@ -63,7 +65,9 @@ Table TableOf(const Metric<Stats> (&metrics)[kMetrics], const Labels& labels) {
     family.type =
         metric.is_counter() ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
     family.labels = labels;
-    if (!OwnLabel(metric).empty()) family.labels.emplace_back(OwnLabel(metric));
+    if (!metric.label.name.empty()) family.labels.emplace_back(metric.label.name);
+    const auto* kinds = std::get_if<MetricKinds<Stats>>(&metric.value);
+    if (kinds != nullptr) family.labels.emplace_back(kinds->label);
   }
   if constexpr (!std::is_void_v<Status>) {
     table.set_status = [&metrics](auto* out) { SetDeclared(metrics, Stats(), out); };
@@ -80,6 +84,14 @@ std::vector<Table> Tables() {
   tables.push_back(TableOf(kTenantCounters, {"window", "tenant"}));
   tables.push_back(TableOf(kTenantMetrics, {"tenant"}));
   tables.push_back(TableOf<v1::GetStatusResponse>(kCacheMetrics, {}));
+  tables.push_back(TableOf(kDiskTierMetrics, {"window"}));
+  tables.push_back(TableOf(kDiskWindowMetrics, {"window"}));
+  tables.push_back(TableOf<v1::ExchangeStatus>(kExchangeMetrics, {}));
+  tables.push_back(TableOf<v1::PublisherStatus>(kPublisherMetrics, {}));
+  tables.push_back(TableOf<v1::StoreStatus>(kStoreMetrics, {}));
+  tables.push_back(TableOf(kSourceMetrics, {"address"}));
+  tables.push_back(TableOf<v1::PeerServerStatus>(kPeerMetrics, {}));
+  tables.push_back(TableOf(kPeerIndexMetrics, {"cache"}));
   return tables;
 }
 
@@ -101,6 +113,17 @@ std::map<std::string, prometheus::MetricFamily> Exported() {
                            .layout = layout,
                            .tenants = core->tenants()},
                           TenantLabels::kNames));
+  DiskNumbers disk;
+  disk.stats.windows.resize(1);
+  disk.stats.windows[0].file.engine = "threads";
+  disk.damaged_slots = {0};
+  add(CollectDiskMetrics(stats, disk));
+  add(CollectExchangeMetrics({}));
+  add(CollectPublisherMetrics({}));
+  add(CollectStoreMetrics({}));
+  add(CollectSourceMetrics({{.address = "10.0.0.1:7072", .stats = {}, .bytes_per_second = 0}}));
+  add(CollectPeerMetrics({}));
+  add(CollectPeerIndexMetrics({{.name = "c", .index = {}}}));
   return exported;
 }
 
