@@ -79,9 +79,9 @@ inline constexpr Metric<StoreStats> kStoreMetrics[] = {
     {KindsOf<StoreStats, &StoreStats::gets, StoreOutcomeName>("outcome"),
      "pagoda_store_operations_total",
      "gets_total",
-     "Operations on single keys of the store, by outcome. ok; missing: no value; invalid: the "
-     "value is not the block; refused: an error, for example OOM; unreachable: no connection; "
-     "timed_out; overloaded: too many operations wait; cancelled.",
+     "Operations on single keys of the store: get, put, exists. By outcome: ok; missing: no value; "
+     "invalid: the value is not the block; refused: an error, for example OOM; unreachable: no "
+     "connection; timed_out; overloaded: too many operations wait; cancelled.",
      {"operation", "get"}},
     {KindsOf<StoreStats, &StoreStats::puts, StoreOutcomeName>("outcome"),
      "pagoda_store_operations_total",
@@ -101,7 +101,7 @@ inline constexpr Metric<StoreStats> kStoreMetrics[] = {
     {&StoreStats::bytes_read,
      "pagoda_store_bytes_total",
      "read_bytes_total",
-     "Bytes of blocks that were read and verified, or written and confirmed.",
+     "Bytes of blocks by direction: read (and verified), write (and confirmed).",
      {"direction", "read"}},
     {&StoreStats::bytes_written,
      "pagoda_store_bytes_total",

@@ -63,7 +63,7 @@ inline constexpr Metric<PublisherStats> kPublisherMetrics[] = {
     {&PublisherStats::waiting,
      "pagoda_publisher_prefixes",
      "waiting",
-     "Listed prefixes that wait or are being written.",
+     "Listed prefixes by state: waiting, in_flight (they are being written).",
      {"state", "waiting"}},
     {&PublisherStats::in_flight,
      "pagoda_publisher_prefixes",

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,6 +17,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "manager/api/stats.h"
 #include "pagoda/v1/admin.pb.h"
@@ -30,8 +35,12 @@ namespace pagoda::server {
 namespace {
 
 using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Labels = std::vector<std::string>;
+
+// Each cache has the family's samples, under the label `cache`; or the daemon has them once.
+enum class Scope { kCache, kDaemon };
 
 // One table of declarations, without the type of its statistics.
 struct Table {
@@ -41,6 +50,7 @@ struct Table {
     prometheus::MetricType type;
     Labels labels;
   };
+  Scope scope;
   std::vector<Family> families;
   std::vector<std::string> status_fields;
   // Writes the table's values of new statistics into a message.
@@ -50,8 +60,9 @@ struct Table {
 
 // `labels`: those that all of the table's families have. `Status`: the message with its fields.
 template <class Status = void, class Stats, size_t kMetrics>
-Table TableOf(const Metric<Stats> (&metrics)[kMetrics], const Labels& labels) {
+Table TableOf(const Metric<Stats> (&metrics)[kMetrics], Scope scope, const Labels& labels) {
   Table table;
+  table.scope = scope;
   for (const Metric<Stats>& metric : metrics) {
     if (!metric.status.empty()) table.status_fields.emplace_back(metric.status);
     if (metric.family.empty()) continue;
@@ -78,20 +89,20 @@ Table TableOf(const Metric<Stats> (&metrics)[kMetrics], const Labels& labels) {
 
 std::vector<Table> Tables() {
   std::vector<Table> tables;
-  tables.push_back(TableOf<v1::TierStatus>(kTierMetrics, {"window", "tier"}));
-  tables.push_back(TableOf<v1::WindowStatus>(kWindowCounters, {"window"}));
-  tables.push_back(TableOf<v1::WindowStatus>(kWindowMetrics, {"window"}));
-  tables.push_back(TableOf(kTenantCounters, {"window", "tenant"}));
-  tables.push_back(TableOf(kTenantMetrics, {"tenant"}));
-  tables.push_back(TableOf<v1::GetStatusResponse>(kCacheMetrics, {}));
-  tables.push_back(TableOf(kDiskTierMetrics, {"window"}));
-  tables.push_back(TableOf(kDiskWindowMetrics, {"window"}));
-  tables.push_back(TableOf<v1::ExchangeStatus>(kExchangeMetrics, {}));
-  tables.push_back(TableOf<v1::PublisherStatus>(kPublisherMetrics, {}));
-  tables.push_back(TableOf<v1::StoreStatus>(kStoreMetrics, {}));
-  tables.push_back(TableOf(kSourceMetrics, {"address"}));
-  tables.push_back(TableOf<v1::PeerServerStatus>(kPeerMetrics, {}));
-  tables.push_back(TableOf(kPeerIndexMetrics, {"cache"}));
+  tables.push_back(TableOf<v1::TierStatus>(kTierMetrics, Scope::kCache, {"window", "tier"}));
+  tables.push_back(TableOf<v1::WindowStatus>(kWindowCounters, Scope::kCache, {"window"}));
+  tables.push_back(TableOf<v1::WindowStatus>(kWindowMetrics, Scope::kCache, {"window"}));
+  tables.push_back(TableOf(kTenantCounters, Scope::kCache, {"window", "tenant"}));
+  tables.push_back(TableOf(kTenantMetrics, Scope::kCache, {"tenant"}));
+  tables.push_back(TableOf<v1::GetStatusResponse>(kCacheMetrics, Scope::kCache, {}));
+  tables.push_back(TableOf(kDiskTierMetrics, Scope::kCache, {"window"}));
+  tables.push_back(TableOf(kDiskWindowMetrics, Scope::kCache, {"window"}));
+  tables.push_back(TableOf<v1::ExchangeStatus>(kExchangeMetrics, Scope::kCache, {}));
+  tables.push_back(TableOf<v1::PublisherStatus>(kPublisherMetrics, Scope::kCache, {}));
+  tables.push_back(TableOf<v1::StoreStatus>(kStoreMetrics, Scope::kDaemon, {}));
+  tables.push_back(TableOf(kSourceMetrics, Scope::kDaemon, {"address"}));
+  tables.push_back(TableOf<v1::PeerServerStatus>(kPeerMetrics, Scope::kDaemon, {}));
+  tables.push_back(TableOf(kPeerIndexMetrics, Scope::kCache, {}));
   return tables;
 }
 
@@ -140,13 +151,49 @@ TEST(DeclaredMetricsTest, AreExportedWithTheirTypeAndLabels) {
       ASSERT_FALSE(found->second.metric.empty()) << family.name << " has no sample";
       for (const prometheus::ClientMetric& metric : found->second.metric) {
         Labels labels;
-        for (const auto& label : metric.label) labels.push_back(label.name);
+        for (const auto& label : metric.label) {
+          if (label.name != "cache") labels.push_back(label.name);
+        }
         // The tenant comes after the row's own label.
         EXPECT_THAT(
             std::set<std::string>(labels.begin(), labels.end()),
             ElementsAreArray(std::set<std::string>(family.labels.begin(), family.labels.end())))
             << family.name;
       }
+    }
+  }
+}
+
+// "* `pagoda_holes` (gauge; `cache`, `window`): Positions ...", in lines of at most 100 columns.
+std::string DocumentEntry(const Table::Family& family, Scope scope) {
+  Labels labels = family.labels;
+  if (scope == Scope::kCache) labels.insert(labels.begin(), "cache");
+  const std::string text = absl::StrCat(
+      "`", family.name, "` (", family.type == prometheus::MetricType::Counter ? "counter" : "gauge",
+      labels.empty() ? "" : absl::StrCat("; `", absl::StrJoin(labels, "`, `"), "`"),
+      "): ", family.help);
+  std::string entry;
+  std::string line = "*";
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (line.size() + 1 + word.size() > 100) {
+      absl::StrAppend(&entry, line, "\n");
+      line = " ";
+    }
+    absl::StrAppend(&line, " ", word);
+  }
+  return absl::StrCat(entry, line, "\n");
+}
+
+TEST(DeclaredMetricsTest, AreInTheDocumentInTheWordsOfTheirHelp) {
+  std::ifstream file(METRICS_DOCUMENT);
+  const std::string document((std::istreambuf_iterator<char>(file)), {});
+  ASSERT_THAT(document, HasSubstr("# Metrics"));
+  for (const Table& table : Tables()) {
+    for (const Table::Family& family : table.families) {
+      const std::string entry = DocumentEntry(family, table.scope);
+      EXPECT_NE(document.find(absl::StrCat("\n", entry)), std::string::npos)
+          << "server/METRICS.md lacks this entry:\n"
+          << entry;
     }
   }
 }
