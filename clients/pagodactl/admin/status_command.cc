@@ -15,6 +15,7 @@
 #include "clients/pagodactl/admin/commands.h"
 #include "clients/pagodactl/command/admin_client.h"
 #include "clients/pagodactl/command/engine_text.h"
+#include "clients/pagodactl/command/further_counts.h"
 #include "clients/pagodactl/store/exchange_text.h"
 #include "pagoda/v1/admin.pb.h"
 #include "pools/memory/huge_pages.h"
@@ -129,6 +130,9 @@ void PrintWindow(const v1::CacheInfo& cache, const v1::WindowStatus& window,
   Print("  pinned     %s of %s allowed blocks\n", FormatCount(window.pinned_blocks()),
         FormatCount(window.pin_budget_blocks()));
   if (window.holes() > 0) Print("  holes      %s\n", FormatCount(window.holes()));
+  const std::string further =
+      FurtherCounts(window, v1::WindowStatus::kFreelyEvictedBlocksTotalFieldNumber);
+  if (!further.empty()) Print("  further    %s\n", further);
 }
 
 void PrintTransfers(const v1::TransferStatus& transfers) {

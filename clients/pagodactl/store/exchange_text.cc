@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "clients/command_line/terminal/format.h"
+#include "clients/pagodactl/command/further_counts.h"
 #include "google/protobuf/repeated_field.h"
 
 namespace pagoda {
@@ -49,6 +50,12 @@ std::string PublisherText(const v1::PublisherStatus& publisher) {
   return text;
 }
 
+// A row of the counters that these texts do not show.
+void AddFurther(const google::protobuf::Message& message, int last_known, LabelledTexts& texts) {
+  const std::string further = FurtherCounts(message, last_known);
+  if (!further.empty()) texts.emplace_back("", absl::StrCat("further: ", further));
+}
+
 }  // namespace
 
 LabelledTexts OtherMachinesTexts(const v1::GetStatusResponse& status) {
@@ -62,6 +69,7 @@ LabelledTexts OtherMachinesTexts(const v1::GetStatusResponse& status) {
     if (!store.faults_total().empty()) {
       texts.emplace_back("", absl::StrCat("invalid values: ", CountsText(store.faults_total())));
     }
+    AddFurther(store, v1::StoreStatus::kLastErrorFieldNumber, texts);
   }
   if (status.has_peer_server()) {
     const v1::PeerServerStatus& server = status.peer_server();
@@ -71,6 +79,7 @@ LabelledTexts OtherMachinesTexts(const v1::GetStatusResponse& status) {
                                              FormatCount(server.misses_total()), " not found, ",
                                              FormatCount(server.refused_gets_total()), " refused, ",
                                              FormatBytes(server.value_bytes_total())));
+    AddFurther(server, v1::PeerServerStatus::kIndexBlocksFieldNumber, texts);
   }
   for (const v1::PeerSourceStatus& source : status.peer_sources()) {
     texts.emplace_back("source",
@@ -99,10 +108,12 @@ LabelledTexts ExchangeTexts(const v1::GetStatusResponse& status) {
               ? ""
               : absl::StrCat("; ",
                              FormatCounted(exchange.invalid_blocks_total(), "invalid value"))));
+  AddFurther(exchange, v1::ExchangeStatus::kPublisherFieldNumber, texts);
   if (!exchange.has_publisher()) return texts;
   texts.emplace_back("publishes", absl::StrCat(FormatBlocks(exchange.published_blocks_total()),
                                                ", ", FormatBytes(exchange.published_bytes_total()),
                                                "; ", PublisherText(exchange.publisher())));
+  AddFurther(exchange.publisher(), v1::PublisherStatus::kForgottenBlocksTotalFieldNumber, texts);
   return texts;
 }
 
