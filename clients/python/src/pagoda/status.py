@@ -65,6 +65,8 @@ class WindowStatus:
     """Offloaded without a copy, because a lower tier already had one."""
     layers: int
     """The model's attention layers with this window."""
+    counters: Mapping[str, int]
+    """All counters by their names in `admin.proto`, also those that have no field here."""
 
     @property
     def hit_rate(self) -> float:
@@ -130,7 +132,9 @@ def _plain_fields(kind: type, message: Any, **taken: Any) -> dict[str, Any]:
 
 
 def _window(message: Any) -> WindowStatus:
-    return WindowStatus(**_plain_fields(WindowStatus, message, tiers=tuple(_tier(tier) for tier in message.tiers)))
+    counters = {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields if field.name.endswith("_total")}
+    return WindowStatus(**_plain_fields(
+        WindowStatus, message, tiers=tuple(_tier(tier) for tier in message.tiers), counters=counters))
 
 
 def _tier(message: Any) -> TierStatus:
