@@ -6,8 +6,11 @@
 #include "server/metrics/declared_families.h"
 
 namespace pagoda::server {
+namespace {
 
 using Families = std::vector<prometheus::MetricFamily>;
+
+}  // namespace
 
 Families CollectExchangeMetrics(const ExchangeStats& stats) {
   return CollectDeclared(kExchangeMetrics, stats);

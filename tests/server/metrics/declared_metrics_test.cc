@@ -225,7 +225,7 @@ TEST(DeclaredMetricsTest, EveryCounterOfAWindowsStatusIsDeclared) {
   }
 }
 
-struct Numbers {
+struct AnyStats {
   uint64_t blocks = 0;
   uint32_t waiting = 0;
   bool away = false;
@@ -233,18 +233,18 @@ struct Numbers {
   std::array<uint64_t, 3> ends = {};
 };
 const char* EndName(int end) { return end == 1 ? "good" : "bad"; }
-constexpr Metric<Numbers> kNumbers[] = {
-    {&Numbers::blocks, "a_blocks_total", "written_bytes_total", "Blocks."},
-    {&Numbers::waiting, "a_queue", "waiting", "What waits.", {"state", "waiting"}},
-    {[](const Numbers& numbers) { return numbers.speed * 2; }, "a_queue", "", "", {"state", "x"}},
-    {&Numbers::away, "", "up"},
-    {KindsOf<Numbers, &Numbers::ends, EndName, 1>("end"), "a_ends_total", "gets_total", "Ends."},
+constexpr Metric<AnyStats> kAnyMetrics[] = {
+    {&AnyStats::blocks, "a_blocks_total", "written_bytes_total", "Blocks."},
+    {&AnyStats::waiting, "a_queue", "waiting", "What waits.", {"state", "waiting"}},
+    {[](const AnyStats& stats) { return stats.speed * 2; }, "a_queue", "", "", {"state", "x"}},
+    {&AnyStats::away, "", "up"},
+    {KindsOf<AnyStats, &AnyStats::ends, EndName, 1>("end"), "a_ends_total", "gets_total", "Ends."},
 };
 
 TEST(DeclaredMetricsTest, TheStatusHasValuesOfEveryKind) {
   v1::StoreStatus status;
-  SetDeclared(kNumbers, {.blocks = (1ull << 60) + 1, .waiting = 2, .away = true, .ends = {7, 8, 0}},
-              &status);
+  SetDeclared(kAnyMetrics,
+              {.blocks = (1ull << 60) + 1, .waiting = 2, .away = true, .ends = {7, 8, 0}}, &status);
   EXPECT_EQ(status.written_bytes_total(), (1ull << 60) + 1);
   EXPECT_EQ(status.waiting(), 2u);
   EXPECT_TRUE(status.up());
@@ -255,7 +255,7 @@ TEST(DeclaredMetricsTest, TheStatusHasValuesOfEveryKind) {
 
 TEST(DeclaredMetricsTest, RowsOfOneFamilyAreItsSamples) {
   const auto families =
-      CollectDeclared(kNumbers, {.blocks = 1, .waiting = 2, .speed = 1.5, .ends = {7, 8, 0}});
+      CollectDeclared(kAnyMetrics, {.blocks = 1, .waiting = 2, .speed = 1.5, .ends = {7, 8, 0}});
   EXPECT_EQ(prometheus::TextSerializer().Serialize(families),
             "# HELP a_blocks_total Blocks.\n# TYPE a_blocks_total counter\na_blocks_total 1\n"
             "# HELP a_queue What waits.\n# TYPE a_queue gauge\n"
