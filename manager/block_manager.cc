@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "manager/block_manager_parts.h"
+#include "manager/window/window_raw_blocks.h"
 
 namespace pagoda {
 
@@ -38,20 +39,21 @@ absl::StatusOr<std::vector<BlockMetadata>> BlockManager::DescribeBlocks(
                                   " are possible"));
   }
   const TenantId tenant = parts().sessions.TenantOf(session);
-  absl::StatusOr<WindowBlockManager::Metadata> known =
-      (*manager)->DescribeRaw(tenant, session, blocks);
+  absl::StatusOr<WindowRawBlocks::Metadata> known =
+      (*manager)->raw_blocks().DescribeRaw(tenant, session, blocks);
   if (!known.ok()) return known.status();
   const bool all_raw = std::all_of(known->begin(), known->end(),
                                    [](const auto& entry) { return entry.second.holders != 0; });
   if (!all_raw) {
     for (const SequenceId id : parts().sessions.Get(session).sequences) {
-      (*manager)->DescribeHeld(parts().sequences.Get({session, id}), &*known);
+      (*manager)->raw_blocks().DescribeHeld(parts().sequences.Get({session, id}), &*known);
     }
   }
   for (const BlockRef& ref : blocks) {
-    if (known->at(ref.id).holders == 0) return (*manager)->ForeignBlock(tenant, ref);
+    if (known->at(ref.id).holders == 0) return (*manager)->raw_blocks().ForeignBlock(tenant, ref);
   }
-  for (auto& [id, metadata] : *known) (*manager)->CompleteMetadata(tenant, id, &metadata);
+  for (auto& [id, metadata] : *known)
+    (*manager)->raw_blocks().CompleteMetadata(tenant, id, &metadata);
   std::vector<BlockMetadata> described;
   described.reserve(blocks.size());
   for (const BlockRef& ref : blocks) described.push_back(known->at(ref.id));
@@ -139,11 +141,11 @@ void BlockManager::CompleteCopy(Ticket ticket, const absl::Status& status, absl:
   if (completion.lost.has_value()) {
     const CopyTracker::Lost& lost = *completion.lost;
     WindowBlockManager& window = *parts().windows[lost.window];
-    if (window.Owns(lost.block, lost.target)) {
+    if (window.cached().Owns(lost.block, lost.target)) {
       parts().sequences.Shorten(lost);
-      if (window.in_tree(lost.block.id)) window.Lose(op, lost.block.id);
+      if (window.cached().in_tree(lost.block.id)) window.cached().Lose(op, lost.block.id);
     } else {
-      window.LoseLowerCopy(lost.block, lost.target);
+      window.cached().LoseLowerCopy(lost.block, lost.target);
     }
   }
   if (completion.known) {
@@ -266,14 +268,14 @@ absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow>
       return MakeError(Reason::kInvalidArgument,
                        absl::StrCat("window ", WindowName(window.window), " is named twice"));
     }
-    if (absl::Status status = (*target)->CheckRecovered(window.blocks); !status.ok()) {
+    if (absl::Status status = (*target)->restore().CheckRecovered(window.blocks); !status.ok()) {
       return status;
     }
     targets.push_back(*target);
   }
   OperationScope op = parts().runner.Begin(now);
   for (size_t i = 0; i < targets.size(); ++i) {
-    targets[i]->Restore(op, windows[i].blocks);
+    targets[i]->restore().Restore(op, windows[i].blocks);
     for (const RecoveredBlock& block : windows[i].blocks) {
       parts().recovered_blocks += block.slot.slot == kNoSlot ? 0 : 1;
     }
@@ -317,7 +319,7 @@ SnapshotPiece BlockManager::ReadSnapshot(const SnapshotPosition& from, size_t ma
   PAGODA_CHECK(!from.done && manager != parts().windows.end(),
                "an unfinished snapshot continues in a window");
   const BlockId begin = (*manager)->window() == from.window ? from.next : BlockId{0};
-  const BlockId end = (*manager)->ReadSnapshot(
+  const BlockId end = (*manager)->scans().ReadSnapshot(
       begin, max_blocks, max_tokens, parts().options.lifecycle_events, now, &piece.events);
   if (end.value() < (*manager)->num_ids()) {
     piece.end = {.window = (*manager)->window(), .next = end};
@@ -335,17 +337,17 @@ void BlockManager::CheckInvariants() const { parts().CheckInvariants(); }
 
 std::vector<TreeEntry> BlockManager::DumpTree(WindowSize window) const {
   const WindowBlockManager* const found = parts().windows.Find(window);
-  return found == nullptr ? std::vector<TreeEntry>{} : found->DumpTree();
+  return found == nullptr ? std::vector<TreeEntry>{} : found->scans().DumpTree();
 }
 
 std::vector<BlockId> BlockManager::DumpAllocated(WindowSize window) const {
   const WindowBlockManager* const found = parts().windows.Find(window);
-  return found == nullptr ? std::vector<BlockId>{} : found->DumpAllocated();
+  return found == nullptr ? std::vector<BlockId>{} : found->scans().DumpAllocated();
 }
 
 bool BlockManager::IsCutOff(WindowSize window, BlockId id) const {
   const WindowBlockManager* const found = parts().windows.Find(window);
-  return found != nullptr && id.value() < found->num_ids() && found->IsCutOff(id);
+  return found != nullptr && id.value() < found->num_ids() && found->cached().IsCutOff(id);
 }
 
 }  // namespace pagoda

@@ -42,7 +42,7 @@ void BlockManager::Parts::CheckInvariants() const {
       if (session.raw_blocks == 0) continue;
       BlockId first{0};
       for (const BlockRef& raw :
-           window.NextRawBlocks(id, &first, window.num_ids(), window.num_ids())) {
+           window.raw_blocks().NextRawBlocks(id, &first, window.num_ids(), window.num_ids())) {
         holders[raw.id.value()].push_back(session.tenant);
       }
     }

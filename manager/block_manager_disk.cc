@@ -55,7 +55,7 @@ absl::StatusOr<uint64_t> BlockManager::RestoreDisk(absl::Span<const RecoveredWin
                                     " has no tier on disk, or is named twice"));
     }
     restored.push_back(*target);
-    const absl::StatusOr<uint64_t> of_window = (*target)->RestoreDisk(op, window.blocks);
+    const absl::StatusOr<uint64_t> of_window = (*target)->restore().RestoreDisk(op, window.blocks);
     if (!of_window.ok()) return of_window.status();
     copies += *of_window;
   }

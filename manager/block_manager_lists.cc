@@ -83,7 +83,7 @@ absl::StatusOr<InspectedPrefix> BlockManager::InspectPrefix(const Prompt& prompt
     matches = matcher.FindPrefixes(prompt.name_space, key, PrefixMatcher::Reach::kAllTiers);
   }
   for (size_t w = 0; w < parts().windows.size(); ++w)
-    parts().windows[w]->Inspect(matches[w], &prefix.blocks);
+    parts().windows[w]->prefixes().Inspect(matches[w], &prefix.blocks);
   return prefix;
 }
 
@@ -94,17 +94,17 @@ void BlockManager::SlotStates(uint32_t window_index, Tier tier, uint32_t from,
 
 void BlockManager::TakePublishable(uint32_t max_prefixes, uint32_t max_blocks,
                                    std::vector<PublishablePrefix>* out) {
-  parts().windows.back()->TakePublishable(max_prefixes, max_blocks, out);
+  parts().windows.back()->publishable().Take(max_prefixes, max_blocks, out);
 }
 
 PublishableBlocks BlockManager::publishable() const {
-  return parts().windows.back()->publishable();
+  return parts().windows.back()->publishable().counts();
 }
 
 uint32_t BlockManager::num_prefix_nodes() const { return parts().windows.back()->num_ids(); }
 
 void BlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const {
-  parts().windows.back()->PrefixNodes(from, nodes);
+  parts().windows.back()->scans().PrefixNodes(from, nodes);
 }
 
 LocatedBlocks BlockManager::LocateBlocks(uint32_t window_index,
@@ -116,12 +116,12 @@ LocatedBlocks BlockManager::LocateBlocks(uint32_t window_index,
   const WindowBlockManager& window = *parts().windows[window_index];
   LocatedBlocks located{.revision = revision(), .blocks = {}};
   located.blocks.reserve(blocks.size());
-  for (const BlockId id : blocks) located.blocks.push_back(window.Locate(id, host));
+  for (const BlockId id : blocks) located.blocks.push_back(window.scans().Locate(id, host));
   return located;
 }
 
 std::optional<PrefixUse> BlockManager::DescribePrefix(const UsedPrefix& prefix) const {
-  return parts().windows.back()->Describe(prefix);
+  return parts().windows.back()->scans().Describe(prefix);
 }
 
 }  // namespace pagoda

@@ -220,7 +220,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
     policies.push_back(AnyOf(window_policies));
     windows.Add(
         std::make_unique<WindowBlockManager>(window_options, std::move(window_policies), services));
-    recorder.PoolsCreated(window.window, WindowBlockManager::BlocksPerTier(window_options));
+    recorder.PoolsCreated(window.window, window_options.BlocksPerTier());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "manager/block_manager_parts.h"
+#include "manager/window/window_prefixes.h"
 
 namespace pagoda {
 
@@ -36,11 +37,11 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
         sequence.reserved_tokens, uint64_t{sequence.token_count} + query.max_new_tokens);
     answer.matched_tokens = sequence.computed_tokens;
     for (const auto& window : windows) {
-      answer.windows.push_back(
-          {.window = window->window(),
-           .blocks_now = 0,
-           .blocks_to_completion = window->BlocksToGrow(sequence, windows.TableSize(reserved)),
-           .available_blocks = window->available(sequence.tenant)});
+      answer.windows.push_back({.window = window->window(),
+                                .blocks_now = 0,
+                                .blocks_to_completion = window->sequences().BlocksToGrow(
+                                    sequence, windows.TableSize(reserved)),
+                                .available_blocks = window->available(sequence.tenant)});
     }
     tell_quotas(sequence.tenant);
     return answer;
@@ -63,7 +64,7 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
   matcher.CutMatches(matches, answer.matched_tokens);
   for (size_t w = 0; w < windows.size(); ++w) {
     const WindowBlockManager& window = *windows[w];
-    const WindowBlockManager::Held held = window.HeldIn(matches[w], tenant);
+    const WindowPrefixes::Held held = window.prefixes().HeldIn(matches[w], tenant);
     // The tighter limit decides.
     const bool pool_is_tighter = uint64_t{window.available()} + held.by_any <=
                                  uint64_t{window.QuotaLeft(tenant)} + held.by_tenant;
@@ -86,7 +87,7 @@ absl::StatusOr<OffloadedPrefix> BlockManager::OffloadPrefix(const Prompt& prefix
   const std::vector<PrefixMatcher::Match> matches = parts().matcher.FindWholePrefixes(prefix);
   OffloadedPrefix result;
   for (size_t w = 0; w < parts().windows.size(); ++w)
-    result.blocks += parts().windows[w]->Offload(op, matches[w]);
+    result.blocks += parts().windows[w]->prefixes().Offload(op, matches[w]);
   result.ready = parts().runner.End(op);
   return result;
 }
@@ -105,9 +106,9 @@ absl::StatusOr<PrefetchedPrefix> BlockManager::PrefetchPrefix(const Prompt& pref
   for (size_t w = 0; w < parts().windows.size(); ++w) {
     WindowBlockManager& window = *parts().windows[w];
     if (options.target == PrefetchTarget::kPrimary)
-      result.blocks += window.Prefetch(op, matches[w]);
-    result.fetch = std::max(result.fetch,
-                            window.Fetch(op, matches[w], options.deadline, &result.fetched_blocks));
+      result.blocks += window.prefixes().Prefetch(op, matches[w]);
+    result.fetch = std::max(result.fetch, window.prefixes().Fetch(op, matches[w], options.deadline,
+                                                                  &result.fetched_blocks));
   }
   result.ready = parts().runner.End(op);
   return result;
@@ -140,8 +141,8 @@ absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const Prompt& prefix, ab
   if (absl::Status status = pagoda::CheckPrompt(prefix); !status.ok()) return status;
   uint64_t removed = 0;
   for (const auto& window : parts().windows) {
-    removed += window->Invalidate(op, prefix.name_space,
-                                  KeyOf(prefix, parts().windows.tokens_per_block()));
+    removed += window->prefixes().Invalidate(op, prefix.name_space,
+                                             KeyOf(prefix, parts().windows.tokens_per_block()));
     const Ticket erased = window->OrderErase(FileErase::What::kSlots);
     if (durable != nullptr) *durable = std::max(*durable, erased);
   }
@@ -160,7 +161,7 @@ absl::StatusOr<uint32_t> BlockManager::SetRetention(const Prompt& prefix,
   const std::vector<PrefixMatcher::Match> matches = parts().matcher.FindWholePrefixes(prefix);
   uint32_t named = 0;
   for (size_t w = 0; w < parts().windows.size(); ++w) {
-    named += parts().windows[w]->SetRetention(op, matches[w], retention, tenant);
+    named += parts().windows[w]->prefixes().SetRetention(op, matches[w], retention, tenant);
   }
   parts().runner.End(op);
   return named;

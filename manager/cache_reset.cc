@@ -15,12 +15,13 @@ uint64_t CacheReset::Step(OperationScope& op, uint32_t max_blocks) {
     if (left > 0) {
       // Ends pins that were made since the first step. This costs as much as making them did.
       pins_.EndUpTo(op, pins_.last(), std::numeric_limits<uint64_t>::max());
-      for (const auto& window : windows_) removed += window->CutOffTree();
+      for (const auto& window : windows_) removed += window->cached().CutOffTree();
       reset_->pins_up_to.reset();
     }
   }
   if (!reset_->pins_up_to.has_value()) {
-    for (const auto& window : windows_) left -= window->FreeCutOff(op, static_cast<uint32_t>(left));
+    for (const auto& window : windows_)
+      left -= window->cached().FreeCutOff(op, static_cast<uint32_t>(left));
     if (left > 0) reset_.reset();
   }
   return removed;

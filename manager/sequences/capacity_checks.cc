@@ -51,7 +51,7 @@ absl::Status CapacityChecks::CheckCapacity(TenantId tenant, uint32_t window_inde
 }
 
 absl::Status CapacityChecks::Refusal(TenantId tenant, uint32_t window_index,
-                                     const WindowBlockManager::Needs& needs) const {
+                                     const BlockNeeds& needs) const {
   const WindowBlockManager& window = *windows_[window_index];
   const std::string in_window = absl::StrCat(" in window ", WindowName(window.window()));
   // If both refuse, only the tenant itself can free enough of its quota.
@@ -74,7 +74,7 @@ absl::Status CapacityChecks::CheckGrowth(const Sequence& sequence, uint64_t rese
       return status;
     }
     const uint32_t blocks =
-        windows_[w]->BlocksToGrow(sequence, windows_.TableSize(reserved_tokens));
+        windows_[w]->sequences().BlocksToGrow(sequence, windows_.TableSize(reserved_tokens));
     if (absl::Status status =
             CheckNeeds(sequence.tenant, w, windows_[w]->NeedsOf(blocks, sequence.tenant));
         !status.ok()) {

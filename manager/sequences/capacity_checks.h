@@ -9,7 +9,7 @@
 #include "events/tenant_id.h"
 #include "manager/accounts/sequence_accounts.h"
 #include "manager/tree/sequence.h"
-#include "manager/window/window_block_manager.h"
+#include "manager/window/prefix_match.h"
 #include "manager/window/window_set.h"
 
 namespace pagoda {
@@ -21,7 +21,7 @@ namespace pagoda {
 // can, too. SEQUENCE_BYTES_EXHAUSTED: see SequenceAccounts.
 class CapacityChecks {
  public:
-  using Match = WindowBlockManager::Match;
+  using Match = PrefixMatch;
 
   // REQUIRES: both outlive the checks.
   CapacityChecks(const WindowSet& windows, const SequenceAccounts& accounts)
@@ -38,8 +38,7 @@ class CapacityChecks {
                              uint64_t reserved_tokens, uint32_t first_block) const;
   // Errors: TENANT_QUOTA_EXCEEDED (the tenant's quota refuses), BLOCKS_EXHAUSTED (only the pool
   // refuses).
-  absl::Status CheckNeeds(TenantId tenant, uint32_t window_index,
-                          const WindowBlockManager::Needs& needs) const {
+  absl::Status CheckNeeds(TenantId tenant, uint32_t window_index, const BlockNeeds& needs) const {
     return needs.met() ? absl::OkStatus() : Refusal(tenant, window_index, needs);
   }
   // Whether every window can give the sequence capacity up to `reserved_tokens`, ever and now, and
@@ -57,8 +56,7 @@ class CapacityChecks {
   }
 
  private:
-  absl::Status Refusal(TenantId tenant, uint32_t window_index,
-                       const WindowBlockManager::Needs& needs) const;
+  absl::Status Refusal(TenantId tenant, uint32_t window_index, const BlockNeeds& needs) const;
 
   const WindowSet& windows_;
   const SequenceAccounts& accounts_;

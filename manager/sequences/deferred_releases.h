@@ -51,7 +51,7 @@ class DeferredReleases {
 
  private:
   void End(OperationScope& op, const DeferredRelease& release) {
-    windows_[release.window]->EndDeferredRelease(op, release.block, release.tenant);
+    windows_[release.window]->holds().EndDeferredRelease(op, release.block, release.tenant);
   }
 
   const WindowSet& windows_;

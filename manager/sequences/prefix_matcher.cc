@@ -57,7 +57,7 @@ std::vector<PrefixMatcher::Match> PrefixMatcher::FindPrefixes(const NamespaceKey
   std::vector<Match> matches;
   matches.reserve(windows_.size());
   for (const auto& window : windows_) {
-    matches.push_back(window->FindPrefix(name_space, key, reach));
+    matches.push_back(window->prefixes().FindPrefix(name_space, key, reach));
   }
   return matches;
 }
@@ -81,7 +81,7 @@ uint32_t PrefixMatcher::ValidLength(const std::vector<Match>& matches, uint32_t 
   for (bool agreed = false; !agreed;) {
     agreed = true;
     for (size_t w = 0; w < windows_.size(); ++w) {
-      const uint32_t valid = windows_[w]->ValidLength(matches[w], length);
+      const uint32_t valid = windows_[w]->prefixes().ValidLength(matches[w], length);
       agreed = agreed && (valid == length || w == 0);
       length = valid;
     }
@@ -99,7 +99,7 @@ uint32_t PrefixMatcher::ValidBlocks(const std::vector<Match>& matches, uint32_t 
 }
 
 void PrefixMatcher::CutMatches(std::vector<Match>& matches, uint32_t tokens) const {
-  for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->CutMatch(matches[w], tokens);
+  for (size_t w = 0; w < windows_.size(); ++w) windows_[w]->prefixes().CutMatch(matches[w], tokens);
 }
 
 std::vector<PrefixMatcher::Match> PrefixMatcher::FindWholePrefixes(
@@ -111,9 +111,10 @@ std::vector<PrefixMatcher::Match> PrefixMatcher::FindWholePrefixes(
   for (auto limit = static_cast<uint32_t>(key.size());;) {
     const uint32_t length = LengthOf(matches, key, limit);
     CutMatches(matches, length);
-    const bool whole = std::equal(
-        windows_.begin(), windows_.end(), matches.begin(),
-        [](const auto& window, const Match& match) { return window->SourceIsWhole(match); });
+    const bool whole = std::equal(windows_.begin(), windows_.end(), matches.begin(),
+                                  [](const auto& window, const Match& match) {
+                                    return window->prefixes().SourceIsWhole(match);
+                                  });
     if (whole) return matches;
     limit = windows_.tokens_per_block().BlockForToken(length) * windows_.tokens_per_block().value();
     if (FindWholeTail(matches, key.Block(limit, length - limit, &scratch))) return matches;
@@ -123,11 +124,11 @@ std::vector<PrefixMatcher::Match> PrefixMatcher::FindWholePrefixes(
 bool PrefixMatcher::FindWholeTail(std::vector<Match>& matches, const BlockKey& rest) const {
   const auto begin =
       static_cast<uint32_t>(matches.front().blocks.size()) * windows_.tokens_per_block().value();
-  for (const uint32_t count : windows_.front()->TailLengths(matches.front(), rest)) {
+  for (const uint32_t count : windows_.front()->prefixes().TailLengths(matches.front(), rest)) {
     if (ValidLength(matches, begin + count) != begin + count) continue;
     absl::InlinedVector<BlockId, 4> tails;
     for (size_t w = 0; w < windows_.size(); ++w) {
-      tails.push_back(windows_[w]->FindTail(matches[w], rest.First(count)));
+      tails.push_back(windows_[w]->prefixes().FindTail(matches[w], rest.First(count)));
     }
     if (std::find(tails.begin(), tails.end(), kNoBlock) != tails.end()) continue;
     for (size_t w = 0; w < windows_.size(); ++w) matches[w].source = tails[w];
@@ -147,7 +148,7 @@ uint32_t PrefixMatcher::MatchPrefix(const SequencePrompt& prompt,
   const uint32_t matched = LengthOf(matches, key, key.size());
   if (blocks != nullptr) {
     CutMatches(matches, matched);
-    for (const BlockId id : windows_.back()->PinnableBlocks(matches.back())) {
+    for (const BlockId id : windows_.back()->prefixes().PinnableBlocks(matches.back())) {
       blocks->push_back(windows_.back()->handle(id));
     }
   }
@@ -163,7 +164,7 @@ MatchedPrefix PrefixMatcher::DescribeMatch(const SequencePrompt& prompt, size_t 
   std::vector<Match> matches = FindPrefixes(prompt.name_space, key);
   result.matched_tokens = LengthOf(matches, key, key.size());
   CutMatches(matches, result.matched_tokens);
-  for (const BlockId id : windows_.back()->PinnableBlocks(matches.back())) {
+  for (const BlockId id : windows_.back()->prefixes().PinnableBlocks(matches.back())) {
     result.blocks.push_back(windows_.back()->handle(id));
   }
   result.cached_tokens = result.matched_tokens;
@@ -176,7 +177,7 @@ MatchedPrefix PrefixMatcher::DescribeMatch(const SequencePrompt& prompt, size_t 
     result.cached_tokens = LengthOf(matches, key, key.size());
     CutMatches(matches, result.cached_tokens);
   }
-  windows_.back()->CountTokensByTier(matches.back(), &result.tokens_by_tier);
+  windows_.back()->prefixes().CountTokensByTier(matches.back(), &result.tokens_by_tier);
   return result;
 }
 

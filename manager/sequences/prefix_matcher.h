@@ -9,7 +9,8 @@
 #include "events/block_key.h"
 #include "manager/api/operation.h"
 #include "manager/api/sequence_calls.h"
-#include "manager/window/window_block_manager.h"
+#include "manager/window/prefix_match.h"
+#include "manager/window/window_prefixes.h"
 #include "manager/window/window_set.h"
 #include "manager/words/prompt_key.h"
 #include "pools/types.h"
@@ -38,14 +39,14 @@ inline size_t MatchLimit(const PromptKey& key) {
 // Invariant: a length is valid only if it is valid in every window (rule 7).
 class PrefixMatcher {
  public:
-  using Match = WindowBlockManager::Match;
+  using Match = PrefixMatch;
 
   // `windows` outlives the matcher.
   explicit PrefixMatcher(const WindowSet& windows) : windows_(windows) {}
   PrefixMatcher(const PrefixMatcher&) = delete;
   PrefixMatcher& operator=(const PrefixMatcher&) = delete;
 
-  using Reach = WindowBlockManager::Reach;
+  using Reach = WindowPrefixes::Reach;
 
   // The cached prefixes in each window. A sequence can continue only from blocks in memory.
   std::vector<Match> FindPrefixes(const NamespaceKey& name_space, const PromptKey& key,

@@ -32,7 +32,7 @@ absl::Status PrefixPins::CheckQuota(uint32_t window_index, const PinEntry& entry
                      WindowName(window.window()), " is ", window.Quota(entry.holder)));
   }
   return capacity_.CheckNeeds(entry.holder, window_index,
-                              {.pool = {}, .quota = window.PinNeed(blocks, entry.holder)});
+                              {.pool = {}, .quota = window.pins().PinNeed(blocks, entry.holder)});
 }
 
 absl::StatusOr<PinnedPrefix> PrefixPins::PinPrefix(OperationScope& op, SessionId session,
@@ -49,7 +49,7 @@ absl::StatusOr<PinnedPrefix> PrefixPins::PinPrefix(OperationScope& op, SessionId
   if (matches.front().tokens == 0) return PinnedPrefix{};
   uint32_t blocks = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
-    entry.blocks.push_back(windows_[w]->PinnableBlocks(matches[w]));
+    entry.blocks.push_back(windows_[w]->prefixes().PinnableBlocks(matches[w]));
     blocks += static_cast<uint32_t>(entry.blocks.back().size());
   }
   // The quota is checked first: only it can say that the pin will never be possible.
@@ -59,7 +59,7 @@ absl::StatusOr<PinnedPrefix> PrefixPins::PinPrefix(OperationScope& op, SessionId
   }
   if (absl::Status status = pins_.CheckCapacity(entry.tenant, blocks); !status.ok()) return status;
   for (size_t w = 0; w < windows_.size(); ++w) {
-    absl::Status status = windows_[w]->CheckPinBudget(entry.tenant, entry.blocks[w]);
+    absl::Status status = windows_[w]->pins().CheckPinBudget(entry.tenant, entry.blocks[w]);
     if (!status.ok()) return status;
   }
   entry.info = {.client_name = sessions_.Require(session).client_name,
@@ -72,8 +72,8 @@ absl::StatusOr<PinnedPrefix> PrefixPins::PinPrefix(OperationScope& op, SessionId
   const PinId pin = pins_.Add(std::move(entry));
   const PinEntry& added = *pins_.Find(pin);
   for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Pin(op, {.pin = pin, .tenant = added.tenant, .holder = added.holder},
-                     added.blocks[w]);
+    windows_[w]->pins().Pin(op, {.pin = pin, .tenant = added.tenant, .holder = added.holder},
+                            added.blocks[w]);
   }
   return PinnedPrefix{
       .pin = pin, .pinned_tokens = added.info.pinned_tokens, .blocks = added.info.blocks};
@@ -99,8 +99,8 @@ void PrefixPins::End(OperationScope& op, PinId pin, PinEnd why,
   recorder_.PinEnded(largest.window(), last, largest.hash(last),
                      {.pin = pin, .why = why, .removal = removal}, entry.tenant);
   for (size_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Unpin(op, {.pin = pin, .tenant = entry.tenant, .holder = entry.holder},
-                       entry.blocks[w]);
+    windows_[w]->pins().Unpin(op, {.pin = pin, .tenant = entry.tenant, .holder = entry.holder},
+                              entry.blocks[w]);
   }
 }
 
@@ -134,9 +134,9 @@ ListedPins PrefixPins::ListPins(TenantId tenant) const {
     if (tenant == kDefaultTenant || pin.tenant == tenant) list.pins.push_back(pin.info);
   }
   for (const auto& window : windows_) {
-    list.pinned_blocks +=
-        tenant == kDefaultTenant ? window->pinned_blocks() : window->pinned_blocks(tenant);
-    list.budget_blocks += window->pin_budget_blocks(tenant);
+    list.pinned_blocks += tenant == kDefaultTenant ? window->pins().pinned_blocks()
+                                                   : window->pins().pinned_blocks(tenant);
+    list.budget_blocks += window->pins().pin_budget_blocks(tenant);
   }
   return list;
 }

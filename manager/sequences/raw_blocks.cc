@@ -29,7 +29,7 @@ absl::StatusOr<Ticket> RawBlocks::AllocateBlocks(SessionId session, WindowSize w
       !status.ok()) {
     return status;
   }
-  (*manager)->TakeRaw(op, session, out);
+  (*manager)->raw_blocks().TakeRaw(op, session, out);
   sessions_.Require(session).raw_blocks += out.size();
   if (records_) {
     std::vector<BlockId> ids;
@@ -47,7 +47,8 @@ absl::Status RawBlocks::FreeBlocks(SessionId session, WindowSize window,
   if (!manager.ok()) return manager.status();
   if (blocks.empty()) return MakeError(Reason::kInvalidCount, "no blocks to free");
   op.tenant = sessions_.TenantOf(session);
-  if (absl::Status status = (*manager)->CheckRaw(op.tenant, session, blocks); !status.ok())
+  if (absl::Status status = (*manager)->raw_blocks().CheckRaw(op.tenant, session, blocks);
+      !status.ok())
     return status;
 
   Free(op, sessions_.Require(session), **manager, blocks);
@@ -61,14 +62,15 @@ absl::Status RawBlocks::FillBlocks(SessionId session, WindowSize window,
   absl::StatusOr<WindowBlockManager*> manager = windows_.Require(window);
   if (!manager.ok()) return manager.status();
   if (fills.empty()) return MakeError(Reason::kInvalidCount, "no blocks to fill");
-  absl::Status status = (*manager)->CheckFills(sessions_.TenantOf(session), session, fills);
-  if (status.ok()) (*manager)->Fill(fills);
+  absl::Status status =
+      (*manager)->raw_blocks().CheckFills(sessions_.TenantOf(session), session, fills);
+  if (status.ok()) (*manager)->raw_blocks().Fill(fills);
   return status;
 }
 
 void RawBlocks::Free(OperationScope& op, Session& session, WindowBlockManager& window,
                      absl::Span<const BlockRef> blocks) {
-  window.FreeRaw(op, blocks);
+  window.raw_blocks().FreeRaw(op, blocks);
   session.raw_blocks -= blocks.size();
   if (!records_) return;
   std::vector<BlockId> ids;

@@ -45,10 +45,10 @@ struct RunningSequences::Opening {
   const PromptKey matchable;  // The part of `all` that can match.
 
   // Fit:
-  std::vector<Match> matches;  // Of each window, cut to the same length.
-  uint32_t matched = 0;        // Tokens.
-  uint64_t reserved = 0;       // Tokens; includes the matched ones.
-  absl::InlinedVector<WindowBlockManager::Tail, 4> tails;  // Of each window.
+  std::vector<Match> matches;               // Of each window, cut to the same length.
+  uint32_t matched = 0;                     // Tokens.
+  uint64_t reserved = 0;                    // Tokens; includes the matched ones.
+  absl::InlinedVector<MatchTail, 4> tails;  // Of each window.
 
   // CheckCosts:
   uint64_t waiting_tokens = 0;  // Named, and without reserved capacity.
@@ -75,7 +75,7 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   std::unique_ptr<Sequence> added = MakeSequence(op, key, opening);
   SequenceAdded result{
       .matched_tokens = opening.matched,
-      .matched_secondary_tokens = windows_.back()->LowerTokens(opening.matches.back()),
+      .matched_secondary_tokens = windows_.back()->prefixes().LowerTokens(opening.matches.back()),
       .matched_below_tokens =
           matcher_.TokensBelow(opening.matches, prompt.name_space, opening.matchable,
                                opening.matched, prompt.whole_blocks_only),
@@ -134,7 +134,8 @@ absl::Status RunningSequences::Fit(const OperationScope& op, Opening& opening) c
 
 absl::Status RunningSequences::FitsNow(const OperationScope& op, Opening& opening) const {
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    const Demand needs = windows_[w]->DemandFor(op.tenant, opening.matches[w], opening.reserved);
+    const Demand needs =
+        windows_[w]->prefixes().DemandFor(op.tenant, opening.matches[w], opening.reserved);
     opening.tails[w] = needs.tail;
     if (!needs.fits) return capacity_.CheckNeeds(op.tenant, w, needs.needs);
   }
@@ -190,8 +191,8 @@ std::unique_ptr<Sequence> RunningSequences::MakeSequence(const OperationScope& o
 
 void RunningSequences::TakeBlocks(OperationScope& op, const Opening& opening, Sequence& added) {
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    windows_[w]->Begin(op, added, opening.prompt.name_space, opening.matches[w], opening.tails[w],
-                       TableSize(opening.reserved));
+    windows_[w]->sequences().Begin(op, added, opening.prompt.name_space, opening.matches[w],
+                                   opening.tails[w], TableSize(opening.reserved));
   }
   added.token_count = added.computed_tokens = opening.matched;
   added.reserved_tokens = static_cast<uint32_t>(opening.reserved);
@@ -294,7 +295,7 @@ absl::Status RunningSequences::FreeSequence(SessionId session, SequenceId sequen
   if (absl::Status status = RequireSequence(session, sequence).status(); !status.ok()) {
     return status;
   }
-  End(op, {session, sequence}, WindowBlockManager::ComputedTail::kPublish);
+  End(op, {session, sequence}, WindowSequences::ComputedTail::kPublish);
   sessions_.Require(session).sequences.erase(sequence);
   runner_.End(op);
   return absl::OkStatus();
@@ -444,11 +445,11 @@ RunningSequences::Growth RunningSequences::Grow(OperationScope& op, Sequence& se
   const uint32_t size = TableSize(reserved_tokens);
   Growth growth{.first_block = old_size, .blocks = size - old_size, .sequence = &sequence};
   for (const auto& window : windows_) {
-    if (sequence.borrows_tail && window->MustCopyTail(sequence)) {
+    if (sequence.borrows_tail && window->sequences().MustCopyTail(sequence)) {
       growth.first_block = old_size - 1;
       growth.blocks = size - old_size + 1;
     }
-    window->Grow(op, sequence, size, computed_tokens);
+    window->sequences().Grow(op, sequence, size, computed_tokens);
   }
   sequence.borrows_tail = false;
   sequence.charge.Resize(sequence.charge.bytes() + capacity_.TableBytes(size - old_size));
@@ -476,8 +477,8 @@ void RunningSequences::PlaceWaiting(Sequence& sequence, uint32_t old_reserved_to
 
 void RunningSequences::Write(Sequence& sequence, uint32_t position, const ContentSpan& content) {
   for (const auto& window : windows_) {
-    window->WriteTokens(sequence, position, content.tokens());
-    if (!content.keys().empty()) window->WriteKeys(sequence, position, content.keys());
+    window->sequences().WriteTokens(sequence, position, content.tokens());
+    if (!content.keys().empty()) window->sequences().WriteKeys(sequence, position, content.keys());
   }
 }
 
@@ -490,14 +491,15 @@ void RunningSequences::Commit(OperationScope& op, Sequence& sequence, const Cont
   const bool fills_block =
       tokens_per_block_.BlockForToken(computed_tokens) != tokens_per_block_.BlockForToken(before);
   for (const auto& window : windows_) {
-    if (fills_block || window->sliding()) window->Publish(op, sequence);
+    if (fills_block || window->sliding()) window->sequences().Publish(op, sequence);
   }
 }
 
 void RunningSequences::Shorten(const CopyTracker::Lost& lost) {
   for (const SequenceKey& key : lost.readers) {
     Sequence& sequence = *sequences_.at(key);
-    const std::optional<uint32_t> entry = windows_[lost.window]->FindEntry(sequence, lost.block.id);
+    const std::optional<uint32_t> entry =
+        windows_[lost.window]->sequences().FindEntry(sequence, lost.block.id);
     PAGODA_CHECK(entry.has_value(), "a copy's readers have its target in their tables");
     const uint32_t left = *entry * tokens_per_block_.value();
     if (left >= sequence.computed_tokens) continue;
@@ -512,10 +514,10 @@ void RunningSequences::Shorten(const CopyTracker::Lost& lost) {
 }
 
 void RunningSequences::End(OperationScope& op, SequenceKey key,
-                           WindowBlockManager::ComputedTail tail) {
+                           WindowSequences::ComputedTail tail) {
   const auto it = sequences_.find(key);
   PAGODA_CHECK(it != sequences_.end(), "a session's sequences exist");
-  for (const auto& window : windows_) window->End(op, *it->second, tail);
+  for (const auto& window : windows_) window->sequences().End(op, *it->second, tail);
   sequences_.erase(it);
 }
 
@@ -526,7 +528,7 @@ void RunningSequences::AddHolders(size_t window_index, WindowBlockManager::Holde
     PAGODA_CHECK(
         sequence->computed_tokens <= std::min(sequence->token_count, sequence->reserved_tokens),
         "rule 7: computed tokens were named and have a place");
-    windows_[window_index]->CheckSequence(*sequence);
+    windows_[window_index]->sequences().CheckSequence(*sequence);
     const SequenceBlocks& blocks = sequence->windows[window_index];
     for (const BlockHandle& handle : blocks.table) {
       if (handle.id != kNoBlock) (*holders)[handle.id.value()].push_back(sequence->tenant);

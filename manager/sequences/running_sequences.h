@@ -24,7 +24,9 @@
 #include "manager/services/copy_tracker.h"
 #include "manager/services/operation_scope.h"
 #include "manager/tree/sequence.h"
+#include "manager/window/prefix_match.h"
 #include "manager/window/window_block_manager.h"
+#include "manager/window/window_sequences.h"
 #include "manager/window/window_set.h"
 #include "manager/words/ids.h"
 #include "pools/types.h"
@@ -97,7 +99,7 @@ class RunningSequences {
   void Shorten(const CopyTracker::Lost& lost);
   // Releases the sequence's blocks and forgets the sequence. The caller takes it off its session's
   // list.
-  void End(OperationScope& op, SequenceKey key, WindowBlockManager::ComputedTail tail);
+  void End(OperationScope& op, SequenceKey key, WindowSequences::ComputedTail tail);
 
   size_t size() const { return sequences_.size(); }
   // For tests: add the holders of the window with this index, and the costs of each tenant's
@@ -110,7 +112,7 @@ class RunningSequences {
 
  private:
   using Match = PrefixMatcher::Match;
-  using Demand = WindowBlockManager::Demand;
+  using Demand = MatchDemand;
 
   // --- The steps of AddSequence. Only the last two change anything. ---
 
@@ -194,7 +196,8 @@ inline bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_
 // REQUIRES: StaysInBlock.
 inline void RunningSequences::AppendInBlock(Sequence& sequence, absl::Span<const TokenId> tokens,
                                             uint32_t computed_tokens) const {
-  for (const auto& window : windows_) window->WriteTokens(sequence, sequence.token_count, tokens);
+  for (const auto& window : windows_)
+    window->sequences().WriteTokens(sequence, sequence.token_count, tokens);
   sequence.token_count += static_cast<uint32_t>(tokens.size());
   sequence.reserved_tokens = std::max(sequence.reserved_tokens, sequence.token_count);
   sequence.computed_tokens = std::max(sequence.computed_tokens, computed_tokens);

@@ -55,7 +55,7 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   child->borrows_tail = tokens_per_block_.OffsetInBlock(parent.computed_tokens) != 0;
   ShareNamedTokens(parent, *child);
   child->windows.resize(windows_.size());
-  for (const auto& window : windows_) window->Fork(parent, *child);
+  for (const auto& window : windows_) window->sequences().Fork(parent, *child);
   const Sequence& added = *child;
   sequences_.emplace(added.key, std::move(child));
   Session& owner = sessions_.Require(session);
@@ -81,7 +81,7 @@ void RunningSequences::ShareNamedTokens(Sequence& parent, Sequence& child) {
     auto named = std::make_shared<Charged<SequenceContent>>();
     SequenceContent& content = named->value;
     const uint32_t placed = std::min(parent.token_count, parent.reserved_tokens);
-    windows_.front()->ReadTokens(parent, begin, placed, &content);
+    windows_.front()->sequences().ReadTokens(parent, begin, placed, &content);
     if (placed < parent.token_count) {
       const ContentSpan waiting =
           ContentSpan(parent.named->value, tokens_per_block_)
@@ -117,12 +117,12 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::TruncateSequence(Sess
     return status;
   }
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    if (!windows_[w]->CanTruncate(cut, token_count)) {
+    if (!windows_[w]->sequences().CanTruncate(cut, token_count)) {
       return MakeError(Reason::kWindowPassed,
                        absl::StrCat("window ", WindowName(windows_[w]->window()),
                                     " has released blocks that token ", token_count, " needs"));
     }
-    const uint32_t copies = windows_[w]->MustCopyCut(cut, token_count) ? 1 : 0;
+    const uint32_t copies = windows_[w]->sequences().MustCopyCut(cut, token_count) ? 1 : 0;
     if (absl::Status status =
             capacity_.CheckNeeds(cut.tenant, w, windows_[w]->NeedsOf(copies, cut.tenant));
         !status.ok()) {
@@ -132,7 +132,7 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::TruncateSequence(Sess
   const uint32_t old_entries = TableSize(cut.reserved_tokens);
   uint32_t first_changed = old_entries;
   for (const auto& window : windows_) {
-    first_changed = std::min(first_changed, window->Truncate(op, cut, token_count));
+    first_changed = std::min(first_changed, window->sequences().Truncate(op, cut, token_count));
   }
   cut.extras.Cut(token_count);
   cut.token_count = token_count;

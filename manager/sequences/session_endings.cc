@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "manager/window/window_sequences.h"
 
 namespace pagoda {
 namespace {
@@ -168,12 +169,12 @@ void SessionEndings::EndSequences(OperationScope& op, const Ending& ending, uint
     const Sequence& sequence = sequences_.Get(key);
     for (const auto& window : windows_) {
       ended += sequence.windows[window->index()].table.size();
-      if (session.may_write) window->HoldWritable(sequence, session);
+      if (session.may_write) window->sequences().HoldWritable(sequence, session);
     }
     ++ended;
     sequences_.End(one, key,
-                   ending.drops_tails ? WindowBlockManager::ComputedTail::kDrop
-                                      : WindowBlockManager::ComputedTail::kPublish);
+                   ending.drops_tails ? WindowSequences::ComputedTail::kDrop
+                                      : WindowSequences::ComputedTail::kPublish);
   }
   // Forks that share a prefix have a deferred release of it each.
   deferred_.Compact(op, session);
@@ -188,9 +189,9 @@ void SessionEndings::FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t 
     PAGODA_CHECK(ending.raw_window < windows_.size(), "a session's raw blocks are counted");
     WindowBlockManager& window = *windows_[ending.raw_window];
     const BlockId begin = ending.raw_next;
-    const std::vector<BlockRef> blocks =
-        window.NextRawBlocks(id, &ending.raw_next, left,
-                             static_cast<uint32_t>(std::min(looks, uint64_t{window.num_ids()})));
+    const std::vector<BlockRef> blocks = window.raw_blocks().NextRawBlocks(
+        id, &ending.raw_next, left,
+        static_cast<uint32_t>(std::min(looks, uint64_t{window.num_ids()})));
     looks -= ending.raw_next.value() - begin.value();
     left -= blocks.size();
     if (ending.raw_next.value() == window.num_ids()) {
@@ -243,7 +244,7 @@ void SessionEndings::CloseEnded(Ending& ending, absl::Time now) {
 void SessionEndings::QuarantineFree(absl::Time now) {
   OperationScope op = runner_.Begin(now);
   Quarantine quarantine{.client_name = "earlier run", .since = now};
-  for (const auto& window : windows_) window->HoldFree(op, quarantine.deferred);
+  for (const auto& window : windows_) window->holds().HoldFree(op, quarantine.deferred);
   quarantine.blocks = static_cast<uint32_t>(quarantine.deferred.size());  // Each slot is held once.
   quarantine.deferred_charge = {&accounts_, kDefaultTenant, 0, 0};
   quarantine.deferred_charge.ResizeAnyway(quarantine.deferred.size() * sizeof(DeferredRelease));

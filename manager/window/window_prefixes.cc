@@ -1,8 +1,8 @@
-// Finding cached prefixes, and the operations that name a prefix.
+#include "manager/window/window_prefixes.h"
+
 #include <algorithm>
 
 #include "base/check.h"
-#include "manager/window/window_block_manager.h"
 
 namespace pagoda {
 namespace {
@@ -12,9 +12,14 @@ constexpr size_t kBlocksReserved = 1024;
 
 }  // namespace
 
-WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& name_space,
-                                                         const PromptKey& key, Reach reach) const {
-  Match match;
+WindowPrefixes::WindowPrefixes(const WindowFloor& floor, BlockHolds& holds, CachedBlocks& cached)
+    : WindowPart(floor), holds_(holds), cached_(cached) {}
+
+// --- Lookups ---
+
+PrefixMatch WindowPrefixes::FindPrefix(const NamespaceKey& name_space, const PromptKey& key,
+                                       Reach reach) const {
+  PrefixMatch match;
   match.in_memory = reach == Reach::kMemory && residency_.slots().has_disk();
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);
   if (!root.has_value()) return match;
@@ -60,7 +65,7 @@ WindowBlockManager::Match WindowBlockManager::FindPrefix(const NamespaceKey& nam
   return match;
 }
 
-uint32_t WindowBlockManager::LowerTokens(const Match& match) const {
+uint32_t WindowPrefixes::LowerTokens(const PrefixMatch& match) const {
   const auto is_below = [&](BlockId id) {
     const Block& block = store_[id];
     return block.state() == BlockState::kCached && block.tier() != Tier::kPrimary;
@@ -72,8 +77,8 @@ uint32_t WindowBlockManager::LowerTokens(const Match& match) const {
   return tokens;
 }
 
-void WindowBlockManager::CountTokensByTier(const Match& match,
-                                           std::vector<uint32_t>* tokens) const {
+void WindowPrefixes::CountTokensByTier(const PrefixMatch& match,
+                                       std::vector<uint32_t>* tokens) const {
   const auto count = [&](BlockId id, uint32_t num_tokens) {
     if (store_[id].state() == BlockState::kCached) (*tokens)[store_[id].tier_value] += num_tokens;
   };
@@ -83,13 +88,13 @@ void WindowBlockManager::CountTokensByTier(const Match& match,
   if (match.source != kNoBlock) count(match.source, match.source_tokens);
 }
 
-BlockId WindowBlockManager::FindTail(const Match& match, const BlockKey& key) const {
+BlockId WindowPrefixes::FindTail(const PrefixMatch& match, const BlockKey& key) const {
   const BlockId tail = tree_.FindChild(EndOf(match), key);
   return tail != kNoBlock && store_[tail].state() == BlockState::kCached ? tail : kNoBlock;
 }
 
-absl::InlinedVector<uint32_t, 4> WindowBlockManager::TailLengths(const Match& match,
-                                                                 const BlockKey& key) const {
+absl::InlinedVector<uint32_t, 4> WindowPrefixes::TailLengths(const PrefixMatch& match,
+                                                             const BlockKey& key) const {
   absl::InlinedVector<uint32_t, 4> lengths;
   for (const BlockId tail : tree_.Beginnings(EndOf(match), key)) {
     if (store_[tail].state() == BlockState::kCached) lengths.push_back(store_[tail].token_count);
@@ -98,7 +103,7 @@ absl::InlinedVector<uint32_t, 4> WindowBlockManager::TailLengths(const Match& ma
 }
 
 // Whether the match has bytes at this index: a hole has none.
-bool WindowBlockManager::IsThere(const Match& match, uint32_t index) const {
+bool WindowPrefixes::IsThere(const PrefixMatch& match, uint32_t index) const {
   if (index >= match.blocks.size()) return true;
   const BlockId id = match.blocks[index];
   return store_[id].state() == BlockState::kCached &&
@@ -107,8 +112,8 @@ bool WindowBlockManager::IsThere(const Match& match, uint32_t index) const {
 
 // The cached sibling of the match's block `index` that shares most with the first `token_count`
 // tokens of the key there.
-PrefixTree::Closest WindowBlockManager::FindBeside(const Match& match, uint32_t index,
-                                                   uint32_t token_count) const {
+PrefixTree::Closest WindowPrefixes::FindBeside(const PrefixMatch& match, uint32_t index,
+                                               uint32_t token_count) const {
   const NodeRef parent = index == 0 ? match.root : NodeRef::Block(match.blocks[index - 1]);
   const size_t begin = size_t{index} * tokens_per_block().value();
   std::vector<TokenExtra> scratch;
@@ -117,7 +122,7 @@ PrefixTree::Closest WindowBlockManager::FindBeside(const Match& match, uint32_t 
 
 // Rule 7. Under full attention any length up to the match's is valid. In a sliding window its last
 // tokens must be there, and the last whole block, under which the sequence continues.
-uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) const {
+uint32_t WindowPrefixes::ValidLength(const PrefixMatch& match, uint32_t limit) const {
   uint32_t length = std::min(limit, match.tokens);
   if (!sliding()) return length;
   const TokensPerBlock per_block = tokens_per_block();
@@ -153,7 +158,7 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
   return 0;
 }
 
-void WindowBlockManager::CutMatch(Match& match, uint32_t tokens) const {
+void WindowPrefixes::CutMatch(PrefixMatch& match, uint32_t tokens) const {
   const TokensPerBlock per_block = tokens_per_block();
   const uint32_t whole = per_block.BlockForToken(tokens);
   match.source_tokens = per_block.OffsetInBlock(tokens);
@@ -169,24 +174,15 @@ void WindowBlockManager::CutMatch(Match& match, uint32_t tokens) const {
   }
   if (match.source_tokens == 0) match.source = kNoBlock;
   match.tokens = tokens;
-  match.first = sliding() ? FirstNeeded(tokens) : 0;
+  match.first = sliding() ? options_.FirstNeeded(tokens) : 0;
 }
 
-// Rule 7: the first block that a sequence of so many tokens needs to go on, in a sliding window.
-uint32_t WindowBlockManager::FirstNeeded(uint32_t tokens) const {
-  const uint64_t reach = uint64_t{window().value()} - 1;
-  const uint32_t first = tokens_per_block().BlockForToken(
-      static_cast<uint32_t>(tokens - std::min<uint64_t>(tokens, reach)));
-  const uint32_t whole = tokens_per_block().BlockForToken(tokens);
-  return std::min(first, std::max(whole, 1u) - 1);
-}
-
-bool WindowBlockManager::SourceIsWhole(const Match& match) const {
+bool WindowPrefixes::SourceIsWhole(const PrefixMatch& match) const {
   return match.source == kNoBlock || store_[match.source].token_count == match.source_tokens;
 }
 
-WindowBlockManager::Demand WindowBlockManager::DemandFor(TenantId tenant, const Match& match,
-                                                         uint64_t reserved_tokens) const {
+MatchDemand WindowPrefixes::DemandFor(TenantId tenant, const PrefixMatch& match,
+                                      uint64_t reserved_tokens) const {
   const uint64_t fresh =
       (reserved_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
       match.blocks.size();
@@ -212,10 +208,11 @@ WindowBlockManager::Demand WindowBlockManager::DemandFor(TenantId tenant, const 
     count_charge(id, block);
   }
   const auto needs = [&] {
-    return Needs{.pool = {fresh + onboards, available() - matched_evictable},
-                 .quota = {fresh + charged, accounts().Left(Tier::kPrimary, tenant)}};
+    return BlockNeeds{
+        .pool = {fresh + onboards, residency_.counts().available() - matched_evictable},
+        .quota = {fresh + charged, accounts().Left(Tier::kPrimary, tenant)}};
   };
-  Demand demand{.needs = needs()};
+  MatchDemand demand{.needs = needs()};
   demand.fits = demand.needs.met();
   if (match.source == kNoBlock) return demand;
   const Block& source = store_[match.source];
@@ -228,16 +225,17 @@ WindowBlockManager::Demand WindowBlockManager::DemandFor(TenantId tenant, const 
   if (source.tier() == Tier::kPrimary || accounts().owner(match.source) != tenant) {
     count_charge(match.source, source);
   }
-  const Needs to_copy = needs();
-  demand.tail = can_take && ((is_tail && SourceIsWhole(match)) || !to_copy.met()) ? Tail::kTakeOver
-                                                                                  : Tail::kCopy;
-  if (demand.tail == Tail::kTakeOver) return demand;
+  const BlockNeeds to_copy = needs();
+  demand.tail = can_take && ((is_tail && SourceIsWhole(match)) || !to_copy.met())
+                    ? MatchTail::kTakeOver
+                    : MatchTail::kCopy;
+  if (demand.tail == MatchTail::kTakeOver) return demand;
   demand.needs = to_copy;
   demand.fits = to_copy.met();
   return demand;
 }
 
-WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId tenant) const {
+WindowPrefixes::Held WindowPrefixes::HeldIn(const PrefixMatch& match, TenantId tenant) const {
   Held held;
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
     const Block& block = store_[match.blocks[i]];
@@ -249,9 +247,35 @@ WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId
   return held;
 }
 
+std::vector<BlockId> WindowPrefixes::PinnableBlocks(const PrefixMatch& match) const {
+  std::vector<BlockId> blocks(match.blocks.begin() + match.first, match.blocks.end());
+  if (match.source != kNoBlock) blocks.push_back(match.source);
+  return blocks;
+}
+
+void WindowPrefixes::Inspect(const PrefixMatch& match, std::vector<InspectedBlock>* out) const {
+  const uint32_t block_tokens = tokens_per_block().value();
+  const auto add = [&](BlockId id, size_t index, uint32_t token_count) {
+    const Block& block = store_[id];
+    if (block.state() != BlockState::kCached) return;
+    out->push_back({.window = window(),
+                    .token_start = static_cast<uint32_t>(index) * block_tokens,
+                    .token_count = token_count,
+                    .block = store_.handle(id),
+                    .tier = block.tier(),
+                    .lower = residency_.slots().LowerTiers(id),
+                    .hash = tree_.hash(id),
+                    .priority = block.priority(),
+                    .holders = block.refs,
+                    .pinned = block.pinned != 0});
+  };
+  for (size_t i = 0; i < match.blocks.size(); ++i) add(match.blocks[i], i, block_tokens);
+  if (match.source != kNoBlock) add(match.source, match.blocks.size(), match.source_tokens);
+}
+
 // --- Operations on a prefix ---
 
-uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
+uint32_t WindowPrefixes::Offload(OperationScope& op, const PrefixMatch& match) {
   if (!residency_.slots().has_lower()) return 0;
   uint32_t moved = 0;
   std::vector<BlockId> path = match.blocks;
@@ -271,48 +295,42 @@ uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
   return moved;
 }
 
-uint32_t WindowBlockManager::Prefetch(OperationScope& op, const Match& match) {
+uint32_t WindowPrefixes::Prefetch(OperationScope& op, const PrefixMatch& match) {
   if (!residency_.slots().has_lower()) return 0;
   const std::vector<BlockId> path = HoldInMemory(op, match);
   uint32_t moved = 0;
   for (const BlockId id : path) {
     if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
-    if (available(op.tenant) == 0) break;
+    if (residency_.counts().available(op.tenant) == 0) break;
     residency_.moves().Onboard(op, id);
     ++moved;
   }
-  for (size_t i = path.size(); i-- > 0;) EndHold(op, path[i], op.tenant);
+  for (size_t i = path.size(); i-- > 0;) holds_.EndHold(op, path[i], op.tenant);
   return moved;
 }
 
-std::vector<BlockId> WindowBlockManager::HoldInMemory(OperationScope& op, const Match& match) {
+std::vector<BlockId> WindowPrefixes::HoldInMemory(OperationScope& op, const PrefixMatch& match) {
   std::vector<BlockId> path;
   for (const BlockId id : PinnableBlocks(match)) {
     if (residency_.slots().IsOnlyOnDisk(id)) continue;
-    Hold(op, id, op.tenant);
+    holds_.Hold(op, id, op.tenant);
     path.push_back(id);
   }
   return path;
 }
 
-Ticket WindowBlockManager::Fetch(OperationScope& op, const Match& match, absl::Time deadline,
-                                 uint32_t* fetched) {
+Ticket WindowPrefixes::Fetch(OperationScope& op, const PrefixMatch& match, absl::Time deadline,
+                             uint32_t* fetched) {
   if (!residency_.slots().has_disk()) return {};
   // Holds the blocks above in memory, so they stay there.
   const std::vector<BlockId> path = HoldInMemory(op, match);
   const Ticket last = residency_.fetches().Fetch(op, PinnableBlocks(match), deadline, fetched);
-  for (size_t i = path.size(); i-- > 0;) EndHold(op, path[i], op.tenant);
+  for (size_t i = path.size(); i-- > 0;) holds_.EndHold(op, path[i], op.tenant);
   return last;
 }
 
-std::vector<BlockId> WindowBlockManager::PinnableBlocks(const Match& match) const {
-  std::vector<BlockId> blocks(match.blocks.begin() + match.first, match.blocks.end());
-  if (match.source != kNoBlock) blocks.push_back(match.source);
-  return blocks;
-}
-
-uint64_t WindowBlockManager::Invalidate(OperationScope& op, const NamespaceKey& name_space,
-                                        const PromptKey& prefix) {
+uint64_t WindowPrefixes::Invalidate(OperationScope& op, const NamespaceKey& name_space,
+                                    const PromptKey& prefix) {
   const std::optional<NodeRef> root = tree_.FindRoot(name_space);
   if (!root.has_value()) return 0;
   const uint32_t block_tokens = tokens_per_block().value();
@@ -328,13 +346,14 @@ uint64_t WindowBlockManager::Invalidate(OperationScope& op, const NamespaceKey& 
   uint64_t removed = 0;
   for (const BlockId child : tree_.Children(node, rest)) {
     // A hole can have left with blocks that were cut before it.
-    if (store_[child].in_tree()) removed += CutSubtree(op, child, RemovalReason::kInvalidated);
+    if (store_[child].in_tree())
+      removed += cached_.CutSubtree(op, child, RemovalReason::kInvalidated);
   }
   return removed;
 }
 
-uint32_t WindowBlockManager::SetRetention(OperationScope& op, const Match& match,
-                                          const SequenceRetention& retention, TenantId tenant) {
+uint32_t WindowPrefixes::SetRetention(OperationScope& op, const PrefixMatch& match,
+                                      const SequenceRetention& retention, TenantId tenant) {
   uint32_t named = 0;
   std::vector<BlockId> path = match.blocks;
   if (match.source != kNoBlock) path.push_back(match.source);
@@ -342,29 +361,9 @@ uint32_t WindowBlockManager::SetRetention(OperationScope& op, const Match& match
     if (store_[path[i]].state() != BlockState::kCached) continue;
     const auto first_token = static_cast<uint32_t>(i) * tokens_per_block().value();
     const std::optional<BlockRetention> wish = RetentionOf(retention, match.tokens, first_token);
-    if (wish.has_value() && ApplyRetention(op, path[i], *wish, tenant)) ++named;
+    if (wish.has_value() && holds_.ApplyRetention(op, path[i], *wish, tenant)) ++named;
   }
   return named;
-}
-
-void WindowBlockManager::Inspect(const Match& match, std::vector<InspectedBlock>* out) const {
-  const uint32_t block_tokens = tokens_per_block().value();
-  const auto add = [&](BlockId id, size_t index, uint32_t token_count) {
-    const Block& block = store_[id];
-    if (block.state() != BlockState::kCached) return;
-    out->push_back({.window = window(),
-                    .token_start = static_cast<uint32_t>(index) * block_tokens,
-                    .token_count = token_count,
-                    .block = store_.handle(id),
-                    .tier = block.tier(),
-                    .lower = residency_.slots().LowerTiers(id),
-                    .hash = tree_.hash(id),
-                    .priority = block.priority(),
-                    .holders = block.refs,
-                    .pinned = block.pinned != 0});
-  };
-  for (size_t i = 0; i < match.blocks.size(); ++i) add(match.blocks[i], i, block_tokens);
-  if (match.source != kNoBlock) add(match.source, match.blocks.size(), match.source_tokens);
 }
 
 }  // namespace pagoda

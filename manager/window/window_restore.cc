@@ -1,15 +1,19 @@
-// Takes back blocks of an earlier run.
+#include "manager/window/window_restore.h"
+
 #include <array>
-#include <vector>
+#include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/error.h"
-#include "manager/window/window_block_manager.h"
+#include "pools/sizing.h"
 
 namespace pagoda {
 
-absl::Status WindowBlockManager::CheckRecovered(absl::Span<const RecoveredBlock> blocks) const {
+WindowRestore::WindowRestore(const WindowFloor& floor, WindowCounts& counts, CachedBlocks& cached)
+    : WindowPart(floor), counts_(counts), cached_(cached) {}
+
+absl::Status WindowRestore::CheckRecovered(absl::Span<const RecoveredBlock> blocks) const {
   std::array<std::vector<bool>, kMaxTiers> taken;
   std::array<uint32_t, kMaxTiers> counts = {};
   for (size_t t = 0; t < kMaxTiers; ++t)
@@ -58,7 +62,7 @@ absl::Status WindowBlockManager::CheckRecovered(absl::Span<const RecoveredBlock>
   return absl::OkStatus();
 }
 
-void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredBlock> blocks) {
+void WindowRestore::Restore(OperationScope& op, absl::Span<const RecoveredBlock> blocks) {
   std::array<std::vector<SlotIndex>, kMaxTiers> claimed;
   for (const RecoveredBlock& block : blocks) {
     if (block.slot.slot != kNoSlot) {
@@ -83,7 +87,7 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
     store_[id].refs = 0;
     store_[id].tree = tree_.tree_bit();
     store_[id].set_priority(block.priority);
-    if (hole) ++holes_;
+    if (hole) cached_.AddHole();
     depths.push_back(is_root ? 1 : depths[block.parent] + 1);
     tree_.Insert(id, parent, store_.key(id),
                  ContentFacts(depths.back(), 0, ContentOrigin::kPrompt));
@@ -92,18 +96,18 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
     roots.push_back(root);
     if (is_root) tree_.ReleaseRoot(root);  // The first child keeps the root.
     if (hole) continue;
-    RecordStored(op, id, root, store_.key(id));
-    if (store_[id].followed) reuse_intervals_.Released(id, op.now);
+    cached_.RecordStored(op, id, root, store_.key(id));
+    counts_.Recovered(op, id);
     if (services_.slot_changes != nullptr) services_.slot_changes->back().found = true;
   }
   for (size_t i = ids.size(); i-- > 0;) {
     residency_.OfferRecovered(op, ids[i]);
-    reuse_distances_.Found(tree_.hash(ids[i]));
+    counts_.Found(ids[i]);
   }
 }
 
-absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
-                                                         absl::Span<const RecoveredBlock> blocks) {
+absl::StatusOr<uint64_t> WindowRestore::RestoreDisk(OperationScope& op,
+                                                    absl::Span<const RecoveredBlock> blocks) {
   const uint32_t num_slots =
       residency_.slots().num_slots(static_cast<Tier>(residency_.slots().disk_tier()));
   std::vector<bool> taken(num_slots);
@@ -155,15 +159,15 @@ absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
     const BlockRef block = entered[i];
     if (store_[block.id].generation != block.generation) continue;
     residency_.OfferRecovered(op, block.id);
-    reuse_distances_.Found(tree_.hash(block.id));
+    counts_.Found(block.id);
   }
   return copies;
 }
 
 // The block that has the copy; kNoBlock if none has it.
-BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlock& block,
-                                          NodeRef root, NodeRef parent, uint32_t depth,
-                                          std::vector<BlockRef>* entered) {
+BlockId WindowRestore::RestoreOnDisk(OperationScope& op, const RecoveredBlock& block, NodeRef root,
+                                     NodeRef parent, uint32_t depth,
+                                     std::vector<BlockRef>* entered) {
   const BlockKey key = block.key();
   const BlockId there = tree_.FindChild(parent, key);
   if (there != kNoBlock) {
@@ -187,25 +191,12 @@ BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlo
   store_[id].set_priority(block.priority);
   tree_.Insert(id, parent, store_.key(id), ContentFacts(depth, 0, ContentOrigin::kPrompt));
   residency_.EnterOnDisk(op, id, block.slot.slot, owner);
-  RecordStored(op, id, root, store_.key(id));
-  if (store_[id].followed) reuse_intervals_.Released(id, op.now);
+  cached_.RecordStored(op, id, root, store_.key(id));
+  counts_.Recovered(op, id);
   entered->push_back(store_.handle(id).ref());
-  const Prefixes prefixes = EvictablePrefixes(parent, store_.key(id));
-  if (!prefixes.empty()) RemovePrefixes(op, prefixes);
+  const CachedBlocks::Prefixes prefixes = cached_.EvictablePrefixes(parent, store_.key(id));
+  if (!prefixes.empty()) cached_.RemovePrefixes(op, prefixes);
   return id;
-}
-
-void WindowBlockManager::HoldFree(OperationScope& op, std::deque<DeferredRelease>& deferred) {
-  const uint32_t free = residency_.slots().free_slots(Tier::kPrimary);
-  CountAllocated(op, free);
-  for (uint32_t i = 0; i < free; ++i) {
-    const BlockId id = residency_.Take(op, BlockState::kPrivate);
-    deferred.push_back({.step = 0,
-                        .window = static_cast<uint16_t>(options_.index),
-                        .tenant = op.tenant,
-                        .block = id});
-    residency_.counts().AddDeferred(id);
-  }
 }
 
 }  // namespace pagoda

@@ -1,61 +1,38 @@
-// A sequence's blocks in this window, from its match to its end.
-#include <algorithm>
+#include "manager/window/window_sequences.h"
 
-#include "absl/base/attributes.h"
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
 #include "base/check.h"
-#include "manager/window/window_block_manager.h"
+#include "manager/tiers/tier_residency_runs.h"
 
 namespace pagoda {
 namespace {
 
-// Out of line, so that KeyOf needs few registers.
-ABSL_ATTRIBUTE_NOINLINE void AddExtras(const SequenceExtras& extras, size_t begin, BlockKey* key,
-                                       std::vector<TokenExtra>* scratch) {
-  key->extras = extras.OfBlock(begin, key->tokens.size(), scratch);
-}
+// A table that shrank keeps memory for twice its entries and this many more.
+constexpr size_t kSpareEntries = 64;
 
 }  // namespace
 
+WindowSequences::WindowSequences(const WindowFloor& floor, WindowCounts& counts, BlockHolds& holds,
+                                 CachedBlocks& cached)
+    : WindowPart(floor), counts_(counts), holds_(holds), cached_(cached) {}
+
 // A sequence publishes nothing any more after a reset, or after its tip was cut out of the tree.
-bool WindowBlockManager::Detached(const SequenceBlocks& blocks) const {
+bool WindowSequences::Detached(const SequenceBlocks& blocks) const {
   return blocks.tree_epoch != tree_.epoch() ||
          (!blocks.tip.is_root() && !store_[blocks.tip.block()].in_tree());
 }
 
-bool WindowBlockManager::IsPrivateTo(BlockId id) const {
+bool WindowSequences::IsPrivateTo(BlockId id) const {
   return store_[id].state() == BlockState::kPrivate && store_[id].refs == 1;
-}
-
-// The key of the sequence's block `id`, entry `index` of its table. Valid until the next call.
-BlockKey WindowBlockManager::KeyOf(const Sequence& sequence, BlockId id, uint32_t index,
-                                   uint32_t token_count) {
-  if (sequence.keyed) [[unlikely]] {
-    return store_.client_key(id).block_key();
-  }
-  BlockKey key{store_.tokens(id).first(token_count), {}};
-  // A sequence with extras is charged for them.
-  if (sequence.extras.bytes() != 0) [[unlikely]] {
-    AddExtras(sequence.extras, size_t{index} * tokens_per_block().value(), &key, &key_extras_);
-  }
-  return key;
-}
-
-// Releases an entry of the sequence's table.
-void WindowBlockManager::ReleaseEntry(OperationScope& op, const Sequence& sequence,
-                                      uint32_t index) {
-  const SequenceBlocks& blocks = BlocksOf(sequence);
-  const BlockId own = blocks.table[index].id;
-  residency_.copies().RemoveReader(own, sequence.key);
-  const BlockId canonical = blocks.canonical[index];
-  Release(op, own, sequence.tenant);
-  if (canonical != kNoBlock) Release(op, canonical, sequence.tenant);
 }
 
 // --- The beginning ---
 
-void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
-                               const NamespaceKey& name_space, const Match& match, Tail tail,
-                               uint32_t table_size) {
+void WindowSequences::Begin(OperationScope& op, Sequence& sequence, const NamespaceKey& name_space,
+                            const PrefixMatch& match, MatchTail tail, uint32_t table_size) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const auto whole = static_cast<uint32_t>(match.blocks.size());
   blocks.tree_epoch = tree_.epoch();
@@ -64,13 +41,14 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   blocks.published = whole;
   blocks.table.reserve(table_size);
   blocks.table.resize(match.first);
-  CountMatch(op, sequence, match, tail, table_size - whole);
+  counts_.CountMatch(op, sequence, match, tail, table_size - whole);
   // All matched blocks are held before the first block is taken, so none of them is a victim.
-  for (uint32_t i = match.first; i < whole; ++i) Hold(op, match.blocks[i], sequence.tenant);
-  if (tail == Tail::kCopy) Hold(op, match.source, sequence.tenant);
-  if (tail == Tail::kTakeOver) {
-    const BlockRetention retention = RetentionAt(match.source);
-    const bool is_kept = retention != BlockRetention{} || !MayLower(match.source, sequence.tenant);
+  for (uint32_t i = match.first; i < whole; ++i) holds_.Hold(op, match.blocks[i], sequence.tenant);
+  if (tail == MatchTail::kCopy) holds_.Hold(op, match.source, sequence.tenant);
+  if (tail == MatchTail::kTakeOver) {
+    const BlockRetention retention = holds_.RetentionAt(match.source);
+    const bool is_kept =
+        retention != BlockRetention{} || !holds_.MayLower(match.source, sequence.tenant);
     if (is_kept) blocks.taken_over = {whole, retention};
     TakeOver(op, match.source);
   }
@@ -90,16 +68,17 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
     if (has_wishes) {
       const std::optional<BlockRetention> wish =
           RetentionOf(sequence.retention(), sequence.prompt_tokens, i * tokens_per_block().value());
-      if (wish.has_value() && store_[id].in_tree()) ApplyRetention(op, id, *wish, sequence.tenant);
+      if (wish.has_value() && store_[id].in_tree())
+        holds_.ApplyRetention(op, id, *wish, sequence.tenant);
     }
     blocks.table.push_back(store_.handle(id));
     residency_.copies().AddReader(id, sequence.key);
   }
   if (whole > 0) blocks.tip = NodeRef::Block(match.blocks[whole - 1]);
 
-  if (tail == Tail::kTakeOver) {
+  if (tail == MatchTail::kTakeOver) {
     blocks.table.push_back(store_.handle(match.source));
-  } else if (tail == Tail::kCopy) {
+  } else if (tail == MatchTail::kCopy) {
     if (is_use && store_[match.source].in_tree()) residency_.Touch(op, match.source);
     blocks.table.push_back(store_.handle(CopyTail(op, match.source, match.source_tokens)));
     residency_.copies().AddReader(blocks.table.back().id, sequence.key);
@@ -107,46 +86,46 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   blocks.canonical.reserve(table_size);
   blocks.canonical.resize(blocks.table.size(), kNoBlock);
   Grow(op, sequence, table_size, match.tokens);
-  if (tail == Tail::kCopy) EndHold(op, match.source, sequence.tenant);
+  if (tail == MatchTail::kCopy) holds_.EndHold(op, match.source, sequence.tenant);
 }
 
 // Makes a cached leaf the private block of a sequence, which continues at the end of the match.
-void WindowBlockManager::TakeOver(OperationScope& op, BlockId id) {
+void WindowSequences::TakeOver(OperationScope& op, BlockId id) {
   const Block& block = store_[id];
   PAGODA_CHECK(block.refs == 0 && block.tier() == Tier::kPrimary && !tree_.has_children(id),
                "rule 8: nothing holds a block that is taken over");
-  LeaveTree(op, id, RemovalReason::kTakenOver, Remains::kSlot);
-  ++counters_.taken_over_blocks;
+  cached_.LeaveTree(op, id, RemovalReason::kTakenOver, CachedBlocks::Remains::kSlot);
+  ++counts_.counters().taken_over_blocks;
   residency_.Renew(op, id);
 }
 
 // A fresh block that begins with the first tokens of `source`. REQUIRES: `source` is held.
-BlockId WindowBlockManager::CopyTail(OperationScope& op, BlockId source, uint32_t num_tokens) {
+BlockId WindowSequences::CopyTail(OperationScope& op, BlockId source, uint32_t num_tokens) {
   const BlockId target = residency_.Take(op, BlockState::kPrivate);
-  CountAllocated(op, 1);
+  counts_.Allocated(op, 1);
   // The ids of tokens that are named and not computed are copied too.
   std::copy(store_.tokens(source).begin(), store_.tokens(source).end(),
             store_.tokens(target).begin());
   if (num_tokens == 0) return target;  // A failed copy took the bytes that were to be copied.
   residency_.copies().CopyTokens(op, source, target, num_tokens);
-  ++counters_.partial_copies;
+  ++counts_.counters().partial_copies;
   return target;
 }
 
 // --- Growing ---
 
-bool WindowBlockManager::MustCopyTail(const Sequence& sequence) const {
+bool WindowSequences::MustCopyTail(const Sequence& sequence) const {
   const SequenceBlocks& blocks = BlocksOf(sequence);
   return blocks.borrows_tail && !IsPrivateTo(blocks.table.back().id);
 }
 
-uint32_t WindowBlockManager::BlocksToGrow(const Sequence& sequence, uint32_t table_size) const {
+uint32_t WindowSequences::BlocksToGrow(const Sequence& sequence, uint32_t table_size) const {
   return table_size - static_cast<uint32_t>(BlocksOf(sequence).table.size()) +
          (MustCopyTail(sequence) ? 1 : 0);
 }
 
-void WindowBlockManager::Grow(OperationScope& op, Sequence& sequence, uint32_t table_size,
-                              uint32_t computed_tokens) {
+void WindowSequences::Grow(OperationScope& op, Sequence& sequence, uint32_t table_size,
+                           uint32_t computed_tokens) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   if (blocks.borrows_tail) {
     if (MustCopyTail(sequence)) {
@@ -167,28 +146,14 @@ void WindowBlockManager::Grow(OperationScope& op, Sequence& sequence, uint32_t t
   const auto count = table_size - static_cast<uint32_t>(blocks.table.size());
   const uint32_t free = residency_.slots().free_slots(Tier::kPrimary);
   if (count > free) recorder().ExpectRemoved(count - free);
-  CountAllocated(op, count);
+  counts_.Allocated(op, count);
   blocks.table.resize(table_size);
   blocks.canonical.resize(table_size, kNoBlock);
-  Take(op, BlockState::kPrivate, absl::MakeSpan(blocks.table).last(count));
+  cached_.Take(op, BlockState::kPrivate, absl::MakeSpan(blocks.table).last(count));
 }
 
-void WindowBlockManager::WriteTokens(Sequence& sequence, uint32_t position,
-                                     absl::Span<const TokenId> tokens) {
-  SequenceBlocks& blocks = BlocksOf(sequence);
-  while (!tokens.empty()) {
-    const uint32_t index = tokens_per_block().BlockForToken(position);
-    const uint32_t offset = tokens_per_block().OffsetInBlock(position);
-    PAGODA_CHECK(index >= blocks.published, "rule 10: a published block is not written");
-    const size_t count = std::min<size_t>(tokens.size(), tokens_per_block().value() - offset);
-    CopyTokenIds(tokens.first(count), store_.tokens(blocks.table[index].id).data() + offset);
-    tokens.remove_prefix(count);
-    position += static_cast<uint32_t>(count);
-  }
-}
-
-void WindowBlockManager::WriteKeys(Sequence& sequence, uint32_t position,
-                                   absl::Span<const ClientKey> keys) {
+void WindowSequences::WriteKeys(Sequence& sequence, uint32_t position,
+                                absl::Span<const ClientKey> keys) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t first = tokens_per_block().BlockForToken(position);
   PAGODA_CHECK(keys.empty() || first >= blocks.published,
@@ -198,8 +163,8 @@ void WindowBlockManager::WriteKeys(Sequence& sequence, uint32_t position,
   }
 }
 
-void WindowBlockManager::ReadTokens(const Sequence& sequence, uint32_t begin, uint32_t end,
-                                    SequenceContent* out) const {
+void WindowSequences::ReadTokens(const Sequence& sequence, uint32_t begin, uint32_t end,
+                                 SequenceContent* out) const {
   const SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t step = sequence.keyed ? tokens_per_block().value() : 1;
   for (uint32_t i = begin; i < end; i += step) {
@@ -212,252 +177,44 @@ void WindowBlockManager::ReadTokens(const Sequence& sequence, uint32_t begin, ui
   }
 }
 
-// --- Publishing ---
+// --- Releasing ---
 
-// The sequence's own retention for an entry.
-std::optional<BlockRetention> WindowBlockManager::WishFor(const Sequence& sequence,
-                                                          uint32_t index) const {
-  if (sequence.own_retention == nullptr || sequence.retention().empty()) return std::nullopt;
-  return RetentionOf(sequence.retention(), sequence.prompt_tokens,
-                     index * tokens_per_block().value());
-}
-
-BlockRetention WindowBlockManager::RetentionAt(BlockId id) const {
-  const Block& block = store_[id];
-  return {.priority = block.priority(),
-          .duration = block.timed ? expiries_.duration(id) : absl::InfiniteDuration()};
-}
-
-// Returns whether the wish counts.
-bool WindowBlockManager::ApplyRetention(OperationScope& op, BlockId id, const BlockRetention& wish,
-                                        TenantId tenant) {
-  const bool counts = MayLower(id, tenant) || KeepsAtLeast(wish, RetentionAt(id));
-  if (counts) SetBlockRetention(op, id, wish);
-  return counts;
-}
-
-// Raises the block to a retention that a block with the same first content had.
-void WindowBlockManager::RaiseRetention(OperationScope& op, BlockId id,
-                                        const std::optional<BlockRetention>& had) {
-  if (had.has_value() && had->priority > store_[id].priority()) SetBlockRetention(op, id, *had);
-}
-
-void WindowBlockManager::Publish(OperationScope& op, Sequence& sequence) {
-  SequenceBlocks& blocks = BlocksOf(sequence);
-  const uint32_t full_blocks = tokens_per_block().BlockForToken(sequence.computed_tokens);
-  if (full_blocks > blocks.published && !Detached(blocks)) {
-    const uint32_t first = blocks.published;
-    const size_t count = full_blocks - blocks.published;
-    const size_t entries = sequence.keyed ? ClientKey::kWords : tokens_per_block().value();
-    recorder().ExpectStored(count, count * entries);
-    while (blocks.published < full_blocks) {
-      const uint32_t index = blocks.published;
-      if (!PublishBlock(op, sequence, blocks, index, tokens_per_block().value())) break;
-      if (sliding() && tree_.branches(blocks.tip)) KeepBranch(blocks, index);
-      const BlockId canonical = blocks.canonical[index];
-      blocks.tip = NodeRef::Block(blocks.InTree(index));
-      blocks.published = index + 1;
-      if (canonical != kNoBlock || blocks.published == full_blocks) continue;
-      // The new block has no children yet, so the rest of the content is new too.
-      blocks.published = PublishChain(op, sequence, blocks, blocks.published, full_blocks);
-      blocks.tip = NodeRef::Block(blocks.table[blocks.published - 1].id);
-    }
-    CountPublished(sequence, first, blocks.published);
-  }
-  if (sliding()) Slide(op, sequence);
-}
-
-// Rule 10. If the content is in the tree already, the block there is canonical. If that block has
-// no bytes in the primary tier, it gets those of this sequence's block. Returns false if neither is
-// possible: the sequence then continues without publishing.
-bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequence,
-                                      SequenceBlocks& blocks, uint32_t index,
-                                      uint32_t token_count) {
-  const BlockId own = blocks.table[index].id;
-  const BlockKey key = KeyOf(sequence, own, index, token_count);
-  const BlockId existing = tree_.FindChild(blocks.tip, key);
-  if (existing == kNoBlock) {
-    InsertIntoTree(op, own, sequence, blocks, index, key);
-    return true;
-  }
-  bool filled = false;
-  if (store_[existing].state() == BlockState::kHole || store_[existing].tier() != Tier::kPrimary) {
-    // A block that a fork shares or a running copy fills cannot be given away.
-    if (!IsPrivateTo(own) || residency_.copies().IsArriving(own)) {
-      blocks.tree_epoch = SequenceBlocks::kNoTree;
-      return false;
-    }
-    FillFrom(op, existing, sequence, index);
-    filled = true;
-  } else if (!accounts().MayHold(existing, sequence.tenant, store_[existing].refs)) {
-    // The tenant's own copy and the default tenant's would exceed its quota.
-    blocks.tree_epoch = SequenceBlocks::kNoTree;
-    return false;
-  }
-  if (reuse_distances_.Samples(tree_.hash(existing))) {
-    NotePublished(sequence, blocks, index, existing);
-  }
-  Hold(op, existing, sequence.tenant);
-  blocks.canonical[index] = existing;
-  ++counters_.merged_blocks;
-  // The sequence's own wish counts. A wish that may not lower the block is applied after earlier
-  // retentions.
-  const std::optional<BlockRetention> wish = WishFor(sequence, index);
-  Prefixes prefixes;
-  if (filled) prefixes = EvictablePrefixes(blocks.tip, key);
-  if (!wish.has_value() || !MayLower(existing, sequence.tenant)) {
-    RaiseRetention(op, existing, blocks.RetentionTakenOver(index));
-    for (const BlockId shorter : prefixes) RaiseRetention(op, existing, RetentionAt(shorter));
-  }
-  if (wish.has_value()) ApplyRetention(op, existing, *wish, sequence.tenant);
-  RemovePrefixes(op, prefixes);
-  return true;
-}
-
-// For entry `index` of the sequence's table, with `token_count` tokens of content.
-ContentFacts WindowBlockManager::FactsOf(const Sequence& sequence, uint32_t index,
-                                         uint32_t token_count) const {
-  const uint64_t end = uint64_t{index} * tokens_per_block().value() + token_count;
-  return {index + 1, sequence.token_count,
-          end <= sequence.prompt_tokens ? ContentOrigin::kPrompt : ContentOrigin::kReply};
-}
-
-// Inserts under the sequence's tip, which the sequence holds.
-void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Sequence& sequence,
-                                        SequenceBlocks& blocks, uint32_t index,
-                                        const BlockKey& key) {
-  Block& block = store_[id];
-  if (key.has_extras()) store_.SetExtras(id, key.extras);
-  block.set_state(BlockState::kCached);
-  block.tree = tree_.tree_bit();
-  block.set_priority(kDefaultPriority);
-  block.uses = 0;
-  block.token_count = store_.TokensOf(key);
-  const bool has_siblings = tree_.has_children(blocks.tip);
-  tree_.Insert(id, blocks.tip, key, FactsOf(sequence, index, block.token_count));
-  residency_.Enter(
-      op, id,
-      accounts().any() ? options_.tenants->OwnerOf(tree_.key(blocks.root)) : kDefaultTenant);
-  std::optional<BlockRetention> kept;
-  Prefixes prefixes;
-  // Few blocks have a retention to keep.
-  if (has_siblings || sequence.own_retention != nullptr || blocks.taken_over.has_value()) {
-    const std::optional<BlockRetention> wish = WishFor(sequence, index);
-    const bool wish_holds = wish.has_value() && MayLower(id, sequence.tenant);
-    kept = wish_holds ? wish : blocks.RetentionTakenOver(index);
-    if (has_siblings) prefixes = EvictablePrefixes(blocks.tip, key);
-    for (const BlockId shorter : prefixes) {
-      const Priority now = kept.has_value() ? kept->priority : kDefaultPriority;
-      if (!wish_holds && store_[shorter].priority() > now) kept = RetentionAt(shorter);
-    }
-    // A block that replaces tails of other sequences keeps at least their retention.
-    const bool takes_place = kept.has_value() || !prefixes.empty();
-    if (wish.has_value() && !wish_holds &&
-        (!takes_place || KeepsAtLeast(*wish, kept.value_or(BlockRetention{})))) {
-      kept = wish;
-    }
-    if (kept.has_value()) block.set_priority(kept->priority);
-  }
-  RecordStored(op, id, blocks.root, key);
-  if (reuse_distances_.Samples(tree_.hash(id))) NotePublished(sequence, blocks, index, id);
-  if (kept.has_value()) SetBlockRetention(op, id, *kept);
-  if (!prefixes.empty()) RemovePrefixes(op, prefixes);
-}
-
-// The cached tails with which this content begins and that nothing holds. Beside the longer block
-// they are no use.
-WindowBlockManager::Prefixes WindowBlockManager::EvictablePrefixes(NodeRef parent,
-                                                                   const BlockKey& key) const {
-  Prefixes evictable = tree_.Prefixes(parent, key);
-  const auto stays = [this](BlockId id) {
-    return store_[id].state() != BlockState::kCached || store_[id].refs != 0;
-  };
-  evictable.erase(std::remove_if(evictable.begin(), evictable.end(), stays), evictable.end());
-  return evictable;
-}
-
-void WindowBlockManager::RemovePrefixes(OperationScope& op, const Prefixes& prefixes) {
-  for (const BlockId shorter : prefixes) {
-    LeaveTree(op, shorter, RemovalReason::kTakenOver, Remains::kNothing);
-  }
-}
-
-void WindowBlockManager::RecordStored(OperationScope& op, BlockId id, NodeRef root,
-                                      const BlockKey& key) {
-  ++cached_blocks_;
-  if (options_.publish_min_uses == 0) Used(id);
-  residency_.journal().NoteContent(id);
-  if (reuse_intervals_.Samples(id)) {
-    store_[id].followed = 1;
-    reuse_intervals_.Stored(id, op.now);
-  }
-  const Block& block = store_[id];
-  recorder().Stored(window(), tree_.key(root), tree_.Named(tree_.parent(id)),
-                    {.id = id,
-                     .hash = tree_.hash(id),
-                     .token_count = block.token_count,
-                     .tier = block.tier(),
-                     .priority = block.priority()},
-                    key, accounts().owner(id));
-}
-
-// Gives the bytes of the sequence's private block at entry `index` to `canonical`, which has none
-// in the primary tier. A hole becomes a cached block again, with the facts of this sequence.
-void WindowBlockManager::FillFrom(OperationScope& op, BlockId canonical, const Sequence& sequence,
-                                  uint32_t index) {
+// Releases an entry of the sequence's table.
+void WindowSequences::ReleaseEntry(OperationScope& op, const Sequence& sequence, uint32_t index) {
   const SequenceBlocks& blocks = BlocksOf(sequence);
   const BlockId own = blocks.table[index].id;
-  PAGODA_CHECK(IsPrivateTo(own), "rule 10: a sequence gives away only its private blocks");
-  const bool was_hole = store_[canonical].state() == BlockState::kHole;
-  if (was_hole) {
-    tree_.SetFacts(canonical, FactsOf(sequence, index, store_[canonical].token_count));
+  residency_.copies().RemoveReader(own, sequence.key);
+  const BlockId canonical = blocks.canonical[index];
+  holds_.Release(op, own, sequence.tenant);
+  if (canonical != kNoBlock) holds_.Release(op, canonical, sequence.tenant);
+}
+
+// Releases the sequence's blocks, tail first: the last blocks of a sequence become the oldest.
+void WindowSequences::ReleaseAll(OperationScope& op, const Sequence& sequence) {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  if (sliding()) {
+    for (uint32_t i = blocks.first; i < blocks.table.size(); ++i)
+      holds_.passed().Stop(blocks.InTree(i));
   }
-  residency_.GiveSlotOf(op, own, sequence.tenant, canonical);
-  if (!was_hole) return;
-  --holes_;
-  RecordStored(op, canonical, blocks.root, store_.key(canonical));
-}
-
-// Caches the last, partly computed block with its computed tokens. If a block of the primary tier
-// already begins with them, the sequence holds that block until it ends, which makes it as recent
-// as the rest. A tail that others read or write is not published.
-void WindowBlockManager::PublishTail(OperationScope& op, Sequence& sequence) {
-  SequenceBlocks& blocks = BlocksOf(sequence);
-  const uint32_t token_count = tokens_per_block().OffsetInBlock(sequence.computed_tokens);
-  // After a failed copy a sequence can have more published than computed blocks.
-  const uint32_t full_blocks = tokens_per_block().BlockForToken(sequence.computed_tokens);
-  if (token_count == 0 || full_blocks != blocks.published) return;
-  const BlockId own = blocks.table[blocks.published].id;
-  if (blocks.borrows_tail && !IsPrivateTo(own)) return;
-  const BlockKey key = KeyOf(sequence, own, blocks.published, token_count);
-  const BlockId longer = FindLonger(blocks.tip, key);
-  if (longer == kNoBlock) {
-    PublishBlock(op, sequence, blocks, blocks.published, token_count);
-    return;
+  const bool reads_copies = !residency_.copies().idle();
+  for (auto i = static_cast<uint32_t>(blocks.table.size()); i-- > blocks.first;) {
+    if (reads_copies) {
+      ReleaseEntry(op, sequence, i);
+      continue;
+    }
+    const BlockId own = blocks.table[i].id;
+    const Block& block = store_[own];
+    const bool nobody_follows = op.deferring == nullptr && !block.timed && !block.followed;
+    if (!nobody_follows || !residency_.EndHoldOfParent(own, sequence.tenant)) {
+      holds_.Release(op, own, sequence.tenant);
+    } else {
+      counts_.Released(op, own);
+    }
+    if (blocks.canonical[i] != kNoBlock) holds_.Release(op, blocks.canonical[i], sequence.tenant);
   }
-  // At its quota the tenant does not hold the longer block, which stays as it is.
-  if (!accounts().MayHold(longer, sequence.tenant, store_[longer].refs)) return;
-  Hold(op, longer, sequence.tenant);
-  blocks.canonical[blocks.published] = longer;
-  ++counters_.merged_blocks;
-  const std::optional<BlockRetention> wish = WishFor(sequence, blocks.published);
-  const bool wish_holds = wish.has_value() && MayLower(longer, sequence.tenant);
-  RaiseRetention(op, longer, wish_holds ? wish : blocks.RetentionTakenOver(blocks.published));
-  if (wish.has_value() && !wish_holds) ApplyRetention(op, longer, *wish, sequence.tenant);
 }
 
-// The primary block that begins with `key` and is longer, if it is the block that shares most with
-// the key.
-BlockId WindowBlockManager::FindLonger(NodeRef parent, const BlockKey& key) const {
-  if (!tree_.has_children(parent)) return kNoBlock;
-  const PrefixTree::Closest closest = tree_.FindClosest(parent, key);
-  if (closest.tokens < key.tokens.size()) return kNoBlock;
-  const Block& block = store_[closest.id];
-  const bool goes_on = block.token_count > key.tokens.size();
-  return goes_on && block.tier() == Tier::kPrimary ? closest.id : kNoBlock;
-}
-
-void WindowBlockManager::End(OperationScope& op, Sequence& sequence, ComputedTail tail) {
+void WindowSequences::End(OperationScope& op, Sequence& sequence, ComputedTail tail) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   Publish(op, sequence);
   if (tail == ComputedTail::kPublish && !Detached(blocks)) PublishTail(op, sequence);
@@ -466,51 +223,161 @@ void WindowBlockManager::End(OperationScope& op, Sequence& sequence, ComputedTai
   blocks = {};
 }
 
-// Rule 9. Keeps the last published block, which becomes the parent of the next one.
-void WindowBlockManager::Slide(OperationScope& op, Sequence& sequence) {
-  SequenceBlocks& blocks = BlocksOf(sequence);
-  const uint64_t end = uint64_t{sequence.computed_tokens} + 1;
-  const bool detached = Detached(blocks);
-  if (detached)
-    // Its tip can leave and come back as another block.
-    blocks.tree_epoch = SequenceBlocks::kNoTree;
-  const auto passed = [&](uint32_t index) {
-    const uint64_t last_token_end = (uint64_t{index} + 1) * tokens_per_block().value();
-    return last_token_end + window().value() <= end && (detached || index + 1 < blocks.published);
-  };
-  // The last token of a prompt is not matched.
-  const uint32_t prompt_end = sequence.prompt_tokens;
-  const uint32_t first_of_prompt = FirstNeeded(prompt_end == 0 ? 0 : prompt_end - 1);
-  // After one match the other request went on too. After several, others are likely to end there.
-  const auto others_end_there = [&](uint32_t index) {
-    const bool of_prompt =
-        index >= first_of_prompt && index < tokens_per_block().BlocksFor(prompt_end);
-    return of_prompt || store_[blocks.InTree(index)].uses >= 2;
-  };
-  for (; blocks.first < blocks.table.size() && passed(blocks.first); ++blocks.first) {
-    if (!detached && !others_end_there(blocks.first)) passed_.Pass(blocks.InTree(blocks.first));
-    ReleaseEntry(op, sequence, blocks.first);
-    blocks.table[blocks.first] = {};
-    blocks.canonical[blocks.first] = kNoBlock;
+void WindowSequences::HoldWritable(const Sequence& sequence, Session& session) {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  // A sequence computes published blocks again if a failed copy took their bytes.
+  const uint32_t computed = tokens_per_block().BlockForToken(sequence.computed_tokens);
+  uint32_t end = static_cast<uint32_t>(blocks.table.size());
+  if (MustCopyTail(sequence)) --end;  // Another sequence's tail.
+  for (uint32_t i = std::max(blocks.first, std::min(blocks.published, computed)); i < end; ++i) {
+    const BlockId id = blocks.table[i].id;
+    if (store_[id].state() == BlockState::kPrivate)
+      holds_.HoldUntilStep(id, sequence.tenant, session);
   }
 }
 
-// Other prompts leave the sequence's path before entry `index`. A match that ends there needs the
-// window before it. Cost: amortised O(1) for each entry that is published.
-void WindowBlockManager::KeepBranch(SequenceBlocks& blocks, uint32_t index) {
-  uint32_t first = std::max(blocks.first, FirstNeeded(index * tokens_per_block().value()));
-  if (blocks.branch <= index) first = std::max(first, blocks.branch);  // Kept before.
-  for (uint32_t i = first; i < index; ++i) passed_.Keep(blocks.InTree(i));
-  blocks.branch = index;
+// --- Forks and truncations ---
+
+void WindowSequences::Fork(const Sequence& parent, Sequence& child) {
+  const SequenceBlocks& from = BlocksOf(parent);
+  SequenceBlocks& to = BlocksOf(child);
+  const uint32_t shared = tokens_per_block().BlocksFor(parent.computed_tokens);
+  to = {.first = from.first,
+        .published = from.published,
+        .branch = from.branch,
+        .root = from.root,
+        .tip = from.tip,
+        .tree_epoch = from.tree_epoch,
+        .followed = from.followed};
+  to.taken_over = from.taken_over;
+  // Reserves only for the shared entries, whatever the parent's table has reserved.
+  to.table.assign(from.table.begin(), from.table.begin() + shared);
+  to.canonical.assign(from.canonical.begin(), from.canonical.begin() + shared);
+  to.borrows_tail = tokens_per_block().OffsetInBlock(parent.computed_tokens) != 0;
+  if (to.taken_over.has_value() && to.taken_over->index >= shared) to.taken_over.reset();
+  if (to.published > tokens_per_block().BlockForToken(parent.computed_tokens)) {
+    to.published = tokens_per_block().BlockForToken(parent.computed_tokens);
+    to.tree_epoch = SequenceBlocks::kNoTree;  // A failed copy took the end of the parent's path.
+  }
+  tree_.ShareRoot(from.root);
+  for (uint32_t i = to.first; i < shared; ++i) {
+    PAGODA_CHECK(store_[to.table[i].id].refs > 0, "a running sequence holds its blocks");
+    residency_.copies().AddReader(to.table[i].id, child.key);
+    residency_.HoldAgain(to.table[i].id, child.tenant);
+    if (to.canonical[i] != kNoBlock) residency_.HoldAgain(to.canonical[i], child.tenant);
+  }
 }
 
-std::optional<uint32_t> WindowBlockManager::FindEntry(const Sequence& sequence,
-                                                      BlockId block) const {
+bool WindowSequences::CanTruncate(const Sequence& sequence, uint32_t tokens) const {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  return blocks.first == 0 || options_.FirstNeeded(tokens) >= blocks.first;
+}
+
+bool WindowSequences::MustCopyCut(const Sequence& sequence, uint32_t tokens) const {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  const uint32_t index = tokens_per_block().BlockForToken(tokens);
+  if (tokens_per_block().OffsetInBlock(tokens) == 0 || index >= blocks.table.size()) return false;
+  // Others read only tokens of the block before their own computed_tokens.
+  if (tokens >= std::max(sequence.computed_tokens, sequence.forked_tokens) &&
+      index >= blocks.published) {
+    return false;
+  }
+  if (blocks.borrows_tail && index + 1 == blocks.table.size()) return false;  // Copied by Grow.
+  const BlockId id = blocks.table[index].id;
+  const Block& block = store_[id];
+  // A cut-off block can have any number of blocks below it.
+  if (cached_.IsCutOff(id)) return true;
+  if (block.state() == BlockState::kCached) return block.refs > 1 || tree_.has_children(id);
+  return !IsPrivateTo(id);
+}
+
+uint32_t WindowSequences::Truncate(OperationScope& op, Sequence& sequence, uint32_t tokens) {
+  SequenceBlocks& blocks = BlocksOf(sequence);
+  const uint32_t index = tokens_per_block().BlockForToken(tokens);
+  const uint32_t offset = tokens_per_block().OffsetInBlock(tokens);
+  const auto size = static_cast<uint32_t>(blocks.table.size());
+  const uint32_t keep = std::min(size, tokens_per_block().BlocksFor(tokens));
+  const bool cuts = offset != 0 && index < size;
+  const bool copies = MustCopyCut(sequence, tokens);
+  const bool detached = Detached(blocks);
+  if (detached) blocks.tree_epoch = SequenceBlocks::kNoTree;
+  // The tip moves up while the path is still held.
+  for (; blocks.published > index; --blocks.published) {
+    if (!detached) blocks.tip = tree_.parent(blocks.tip.block());
+  }
+  if (size > keep) blocks.borrows_tail = false;
+  if (copies) {
+    const BlockId copy = CopyTail(op, blocks.table[index].id, offset);
+    ReleaseEntry(op, sequence, index);
+    blocks.table[index] = store_.handle(copy);
+    blocks.canonical[index] = kNoBlock;
+    blocks.borrows_tail = false;
+    residency_.copies().AddReader(copy, sequence.key);
+  } else if (cuts) {
+    const BlockId own = blocks.table[index].id;
+    if (blocks.canonical[index] != kNoBlock) {
+      holds_.Release(op, blocks.canonical[index], sequence.tenant);
+      blocks.canonical[index] = kNoBlock;
+    }
+    if (tokens < sequence.computed_tokens) residency_.copies().WaitToWrite(op, own);
+    if (store_[own].state() == BlockState::kCached && !blocks.borrows_tail) {
+      // Only this sequence has the block, and continues in it.
+      cached_.LeaveTree(op, own, RemovalReason::kTruncated, CachedBlocks::Remains::kSlot);
+      store_.SetExtras(own, {});
+    }
+  }
+  for (uint32_t i = size; i-- > keep;) ReleaseEntry(op, sequence, i);
+  if (blocks.taken_over.has_value() && blocks.taken_over->index >= keep) blocks.taken_over.reset();
+  blocks.table.resize(keep);
+  blocks.canonical.resize(keep);
+  // A sequence is charged for its present entries.
+  if (blocks.table.capacity() > 2 * size_t{keep} + kSpareEntries) {
+    blocks.table.shrink_to_fit();
+    blocks.canonical.shrink_to_fit();
+  }
+  return copies ? index : keep;
+}
+
+std::optional<uint32_t> WindowSequences::FindEntry(const Sequence& sequence, BlockId block) const {
   const std::vector<BlockHandle>& table = BlocksOf(sequence).table;
   for (uint32_t i = BlocksOf(sequence).first; i < table.size(); ++i) {
     if (table[i].id == block) return i;
   }
   return std::nullopt;
+}
+
+void WindowSequences::CheckSequence(const Sequence& sequence) const {
+  const SequenceBlocks& blocks = BlocksOf(sequence);
+  PAGODA_CHECK(blocks.table.size() == tokens_per_block().BlocksFor(sequence.reserved_tokens) &&
+                   blocks.canonical.size() == blocks.table.size(),
+               "a sequence has entries for its reserved tokens");
+  PAGODA_CHECK(blocks.first <= blocks.table.size() && (sliding() || blocks.first == 0),
+               "only a sliding window passes blocks");
+  const bool detached = Detached(blocks);
+  for (uint32_t i = 0; i < blocks.table.size(); ++i) {
+    const BlockHandle& handle = blocks.table[i];
+    if (i < blocks.first) {
+      PAGODA_CHECK(handle == BlockHandle{} && blocks.canonical[i] == kNoBlock,
+                   "rule 9: blocks that the window has passed are released");
+      continue;
+    }
+    PAGODA_CHECK(store_.handle(handle.id) == handle, "rule 10: a block table in use is stable");
+    const Block& block = store_[handle.id];
+    PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: a sequence's blocks do not move");
+    PAGODA_CHECK(residency_.copies().KnowsReader(handle.id, sequence.key),
+                 "a copy knows the tables that have its target");
+    const BlockId canonical = blocks.canonical[i];
+    PAGODA_CHECK(block.state() != BlockState::kAlias ||
+                     (canonical != kNoBlock && store_.slot(canonical).slot == block.slot),
+                 "an alias has its bytes in the canonical block's slot");
+    if (detached || i >= blocks.published) continue;
+    const BlockId node = canonical != kNoBlock ? canonical : handle.id;
+    PAGODA_CHECK(store_[node].state() == BlockState::kCached, "a published block is in the tree");
+    PAGODA_CHECK(i + 1 < blocks.published || blocks.tip == NodeRef::Block(node),
+                 "the tip is the last published block");
+  }
+  PAGODA_CHECK(detached || blocks.published > 0 || blocks.tip == blocks.root,
+               "without published blocks the tip is the root");
 }
 
 }  // namespace pagoda

@@ -1,8 +1,7 @@
-// The prefixes of a window that have become worth publishing to a store.
+#include "manager/window/publishable_prefixes.h"
+
 #include <cstddef>
 #include <utility>
-
-#include "manager/window/window_block_manager.h"
 
 namespace pagoda {
 namespace {
@@ -30,36 +29,24 @@ void AppendExtras(absl::Span<const TokenExtra> extras, size_t begin, Publishable
 
 }  // namespace
 
-// The block has been used, or stored, as ManagerOptions::publish_min_uses wants it.
-void WindowBlockManager::Used(BlockId id) {
-  if (store_[id].token_count == tokens_per_block().value()) publish_queue_->Push(id);
+PublishablePrefixes::PublishablePrefixes(const WindowFloor& floor) : WindowPart(floor) {
+  if (options_.publish_min_uses.has_value()) {
+    queue_.emplace(*options_.publish_min_uses, store_.num_ids());
+  }
 }
 
-// Whether a block of the queue is still worth publishing. Its id can have a new life by now.
-bool WindowBlockManager::IsPublishable(BlockId id) const {
-  const Block& block = store_[id];
-  return HasBytesInMemory(id) && !IsCutOff(id) && block.uses >= publish_queue_->min_uses() &&
-         block.token_count == tokens_per_block().value();
+PublishableBlocks PublishablePrefixes::counts() const {
+  if (!queue_.has_value()) return {};
+  return {.queued = queue_->size(), .forgotten = queue_->forgotten()};
 }
 
-bool WindowBlockManager::HasBytesInMemory(BlockId id) const {
-  return store_[id].state() == BlockState::kCached &&
-         !residency_.slots().IsOnDisk(store_[id].tier());
-}
-
-PublishableBlocks WindowBlockManager::publishable() const {
-  if (!publish_queue_.has_value()) return {};
-  return {.queued = publish_queue_->size(), .forgotten = publish_queue_->forgotten()};
-}
-
-void WindowBlockManager::TakePublishable(uint32_t max_prefixes, uint32_t max_blocks,
-                                         std::vector<PublishablePrefix>* out) {
+void PublishablePrefixes::Take(uint32_t max_prefixes, uint32_t max_blocks,
+                               std::vector<PublishablePrefix>* out) {
   const size_t end = out->size() + max_prefixes;
   uint32_t looked = 0;
   std::vector<BlockId> path;  // From the last block up.
-  while (publish_queue_.has_value() && publish_queue_->size() != 0 && out->size() < end &&
-         looked < max_blocks) {
-    const BlockId last = publish_queue_->PopNewest();
+  while (queue_.has_value() && queue_->size() != 0 && out->size() < end && looked < max_blocks) {
+    const BlockId last = queue_->PopNewest();
     ++looked;
     if (!IsPublishable(last)) continue;
     path.assign(1, last);
@@ -70,13 +57,26 @@ void WindowBlockManager::TakePublishable(uint32_t max_prefixes, uint32_t max_blo
     looked += static_cast<uint32_t>(path.size());
     // Below a hole, or a block that is on disk alone: a store could not give it back.
     if (!node.is_root()) continue;
-    for (const BlockId id : path) publish_queue_->Remove(id);
+    for (const BlockId id : path) queue_->Remove(id);
     out->push_back(PrefixOf(path, node));
   }
 }
 
+// Whether a block of the queue is still worth publishing. Its id can have a new life by now.
+bool PublishablePrefixes::IsPublishable(BlockId id) const {
+  const Block& block = store_[id];
+  return HasBytesInMemory(id) && !tree_.IsCutOff(id) && block.uses >= queue_->min_uses() &&
+         block.token_count == tokens_per_block().value();
+}
+
+bool PublishablePrefixes::HasBytesInMemory(BlockId id) const {
+  return store_[id].state() == BlockState::kCached &&
+         !residency_.slots().IsOnDisk(store_[id].tier());
+}
+
 // The prefix of a path, which is given from its last block up.
-PublishablePrefix WindowBlockManager::PrefixOf(absl::Span<const BlockId> path, NodeRef root) const {
+PublishablePrefix PublishablePrefixes::PrefixOf(absl::Span<const BlockId> path,
+                                                NodeRef root) const {
   PublishablePrefix prefix{.name_space = tree_.key(root), .owner = accounts().owner(path.front())};
   if (prefix.name_space.keyed) {
     prefix.keys.reserve(path.size());
