@@ -6,14 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "events/block_key.h"
 #include "events/event.h"
 #include "events/event_batch.h"
@@ -22,16 +20,9 @@
 #include "manager/api/cache_client.h"
 #include "manager/api/manager_options.h"
 #include "manager/api/operation.h"
-#include "manager/api/sequence_calls.h"
-#include "manager/api/session_calls.h"
 #include "manager/api/stats.h"
-#include "manager/tree/prefix_uses.h"
 #include "manager/words/file_orders.h"
 #include "manager/words/ids.h"
-#include "manager/words/lists.h"
-#include "manager/words/publishable_prefix.h"
-#include "manager/words/recovered_block.h"
-#include "manager/words/retention.h"
 #include "manager/words/slot_journal.h"
 #include "pools/copy_order.h"
 #include "pools/sizing.h"
@@ -39,7 +30,13 @@
 
 namespace pagoda {
 
+class CacheLists;
+class CachedPrefixes;
+class RawBlocks;
+class RunningSequences;
+class SessionEndings;
 class TenantTable;  // manager/accounts/tenants.h
+class WarmRestart;
 
 // Thread-compatible: the owner holds one lock around it (SharedManager does). Each call brings the
 // current time, which never goes back. The same calls with the same arguments give the same
@@ -66,11 +63,11 @@ class BlockManager final {
     SessionRef ref;
     absl::Duration lease;
   };
-  // The session exists until CloseSession, or until `lease` passes without a call that renews it.
-  // InfiniteDuration never passes. Execute confines the session to the tenant's namespace. A
-  // session of the default tenant is trusted: it can name any namespace, and then acts for the
-  // namespace's tenant. `token` becomes the session's secret. The caller passes it in, because the
-  // core has no source of randomness (SharedManager has). Errors: TOO_MANY_SESSIONS.
+  // The session exists until SessionEndings::CloseSession, or until `lease` passes without a call
+  // that renews it. InfiniteDuration never passes. Execute confines the session to the tenant's
+  // namespace. A session of the default tenant is trusted: it can name any namespace, and then acts
+  // for the namespace's tenant. `token` becomes the session's secret. The caller passes it in,
+  // because the core has no source of randomness (SharedManager has). Errors: TOO_MANY_SESSIONS.
   absl::StatusOr<OpenedSession> OpenSession(std::string client_name, absl::Duration lease,
                                             absl::Time now, TenantId tenant = kDefaultTenant,
                                             SessionToken token = SessionToken());
@@ -83,23 +80,6 @@ class BlockManager final {
   // Errors: as CheckSession.
   absl::Status AttachStream(SessionRef ref);
   void DetachStream(SessionId session, absl::Time now);
-  // Frees the session's sequences and raw blocks. Committed blocks stay cached. With this call the
-  // client states that nothing of it touches the blocks any more. If the session is already over
-  // and quarantined, the call is this acknowledgement and ends the quarantine. The session is over
-  // at once: no further call of it is accepted. Errors: as CheckSession.
-  absl::Status CloseSession(SessionRef ref, absl::Time now, EndIn how = EndIn::kOneCall);
-  // Closes the sessions whose lease has run out. Returns how many. Cost: O(sessions). `pause`: a
-  // time before `now` in which the caller could hear no renewal. No lease ran in it.
-  size_t ExpireSessions(absl::Time now, EndIn how = EndIn::kOneCall,
-                        absl::Duration pause = absl::ZeroDuration());
-  // Frees blocks of the oldest session that is over, or of the oldest released quarantine: about
-  // `max_blocks` blocks, but at least one whole sequence. One call does one kind of work: first
-  // deferred releases, then sequences, then raw blocks. Returns whether anything is left to free.
-  bool ContinueEndings(absl::Time now, uint32_t max_blocks);
-  // The sessions and quarantines that have begun to end, and that have ended. The oldest ends
-  // first.
-  uint64_t endings_begun() const;
-  uint64_t endings_ended() const;
   // A process of the session can write the pools from now on. If the session ends without its
   // client, the blocks that this process could write are quarantined: the session's raw blocks, the
   // unpublished blocks of its sequences, and its blocks with deferred releases. They stay in flight
@@ -107,41 +87,6 @@ class BlockManager final {
   absl::Status NoteWriter(SessionRef ref);
   // Every process that could write for the session is known to have stopped.
   void NoteWriterGone(SessionId session);
-  // Ends a session as if its lease had run out, for an operator. Errors: UNKNOWN_SESSION.
-  absl::Status EndSession(SessionId session, absl::Time now, EndIn how = EndIn::kOneCall);
-  // Whether blocks of the session are quarantined. Cost: O(log quarantines). QuarantinedSessions()
-  // costs the same, plus the number of sessions that it returns.
-  bool IsQuarantined(SessionId session) const;
-  // Whether the session is over and still has blocks.
-  bool IsEnding(SessionId session) const;
-  // At most `limit` sessions with quarantined blocks, ascending, starting at the id `from`.
-  std::vector<SessionId> QuarantinedSessions(SessionId from, size_t limit) const;
-  // All quarantines, ascending by session. Cost: O(quarantines).
-  std::vector<QuarantineInfo> Quarantines() const;
-  // Ends a quarantine. Returns the number of its blocks. Errors: UNKNOWN_QUARANTINE.
-  absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now,
-                                             EndIn how = EndIn::kOneCall);
-
-  // --- A warm restart: before anything else happens ---
-
-  // Caches blocks of an earlier run, whose bytes are in their slots; all or nothing. Returns how
-  // many. Errors: INVALID_ARGUMENT (windows that the cache does not have, or blocks that do not fit
-  // together).
-  absl::StatusOr<uint64_t> Restore(absl::Span<const RecoveredWindow> windows, absl::Time now);
-  // Takes back the content that was found in the files of a disk tier: blocks, and copies of blocks
-  // that Restore() took back. Drops the rest. Returns the number of copies. REQUIRES: nothing but
-  // Restore() has happened yet. Errors: INVALID_ARGUMENT (no disk tier, or windows, slots or
-  // parents that do not fit). After an error the cache is unusable: discard it.
-  absl::StatusOr<uint64_t> RestoreDisk(absl::Span<const RecoveredWindow> windows, absl::Time now);
-  // What the eviction policies of a window have learned from requests, for another run; empty: they
-  // learn nothing. `window_index`: an index into info().windows. Cost: a few microseconds.
-  std::vector<std::byte> Learned(uint32_t window_index) const;
-  // Takes over what policies of the same name had learned. REQUIRES: nothing has happened yet, not
-  // even Restore(). Errors: those of EvictionPolicy::RestoreLearned.
-  absl::Status RestoreLearned(uint32_t window_index, absl::Span<const std::byte> learned);
-  // A client of the earlier run may still write. So every primary slot that is free now is
-  // quarantined, as session 0.
-  void QuarantineFree(absl::Time now);
 
   // --- Operations ---
 
@@ -152,9 +97,6 @@ class BlockManager final {
   // As BeginBatch, but continues a batch that began with these steps before later batches of the
   // session. Its further releases are deferred until the session's latest step.
   void ResumeBatch(SessionId session, StepRange steps);
-  // The session's sequences with losses that no commit has named yet.
-  std::vector<ShortenedSequence> Shortened(SessionId session);
-
   // The tenant of an open session.
   TenantId TenantOf(SessionId session) const;
   // The namespace that the session means by `asked`. Errors: PERMISSION_DENIED (it is another
@@ -167,243 +109,31 @@ class BlockManager final {
                                           absl::Time now,
                                           const absl::Status* content_check = nullptr);
 
-  // The operations by name, without the cost of a variant. Spans and tables are valid until the
-  // next call. `ready` in a result is the ticket that the result's slots wait for.
+  // --- The operations by name, without the cost of a variant ---
+  // Each part's header is the contract of its operations. Spans and tables are valid until the next
+  // call. `ready` in a result is the ticket that the result's slots wait for.
 
-  // Takes out.size() blocks that belong to no sequence. Fresh pools hand out slots in ascending
-  // order. Returns the ticket that the slots wait for. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none,
-  // or more than the capacity or the tenant's quota), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED.
-  absl::StatusOr<Ticket> AllocateBlocks(SessionId session, WindowSize window,
-                                        absl::Span<BlockHandle> out, absl::Time now);
+  // manager/sequences/running_sequences.h
+  RunningSequences& sequences() { return sequences_; }
+  const RunningSequences& sequences() const { return sequences_; }
+  // manager/sequences/raw_blocks.h
+  RawBlocks& raw_blocks() { return raw_blocks_; }
+  const RawBlocks& raw_blocks() const { return raw_blocks_; }
+  // manager/sequences/cached_prefixes.h
+  CachedPrefixes& prefixes() { return prefixes_; }
+  const CachedPrefixes& prefixes() const { return prefixes_; }
 
-  // Gives raw blocks back.
-  // Errors: UNKNOWN_WINDOW, INVALID_COUNT (none), UNKNOWN_BLOCK (no such id), DOUBLE_FREE (already
-  // free, or twice in `blocks`), STALE_HANDLE (an earlier generation), FOREIGN_BLOCK (it belongs to
-  // another session, to a sequence or to the cache).
-  absl::Status FreeBlocks(SessionId session, WindowSize window, absl::Span<const BlockRef> blocks,
-                          absl::Time now);
+  // --- Other parts with calls of their own ---
 
-  // Notes how many tokens the client has written into raw blocks, and which of these are finalised;
-  // all or nothing. Applies no expiries. Errors: those of FreeBlocks; BLOCK_FINALIZED (finalised
-  // earlier), INVALID_COUNT (more tokens than a block holds), COMPUTED_BACKWARDS (fewer than
-  // before).
-  absl::Status FillBlocks(SessionId session, WindowSize window, absl::Span<const BlockFill> fills);
-
-  // What is known of raw blocks of the session and of blocks in tables of its sequences, in this
-  // order. A block may be named twice. Changes nothing. Cost: O(blocks), and O(entries of the
-  // session's tables) if one is a sequence's. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none, or more
-  // than kMaxBatchHandles), UNKNOWN_BLOCK, STALE_HANDLE (an earlier generation, or freed),
-  // FOREIGN_BLOCK.
-  absl::StatusOr<std::vector<BlockMetadata>> DescribeBlocks(
-      SessionId session, WindowSize window, absl::Span<const BlockRef> blocks) const;
-
-  using Prompt = SequencePrompt;
-
-  // Opens a sequence: matches the longest cached prefix that is valid in every window, and reserves
-  // capacity. At least the last token is not matched. Matched blocks in the secondary tier are
-  // onboarded. If a block matches in part, its first tokens are copied into a fresh block. The
-  // sequence takes the block over in place (rule 8) if it is a tail that matches whole, or if there
-  // is no space for a copy. A block taken over keeps its retention unless the prompt's retention
-  // names it.
-  //
-  // In a keyed namespace the prompt has keys of whole blocks, and all of them can match. Every
-  // length of such a sequence is a whole number of blocks (WHOLE_BLOCKS_ONLY), here and in the
-  // calls below.
-  //
-  // Cost: O(tokens). Errors: SEQUENCE_EXISTS, KEYS_AND_TOKENS, INVALID_ARGUMENT (a salt or tenant
-  // that is too long; extra ids or items that do not fit the tokens; a retention that
-  // CheckRetention refuses), INVALID_COUNT (no tokens, or more than the capacity, the quota or
-  // SequenceAccounts can ever give), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES,
-  // SEQUENCE_BYTES_EXHAUSTED; those of TenantTable::Charged.
-  absl::StatusOr<SequenceAdded> AddSequence(SessionId session, SequenceId sequence,
-                                            const Prompt& prompt, absl::Time now);
-  absl::StatusOr<SequenceAdded> AddSequence(SessionId session, SequenceId sequence,
-                                            const NamespaceKey& name_space,
-                                            absl::Span<const TokenId> tokens,
-                                            uint32_t reserved_tokens, absl::Time now) {
-    return AddSequence(
-        session, sequence,
-        Prompt{.name_space = name_space, .tokens = tokens, .reserved_tokens = reserved_tokens},
-        now);
-  }
-
-  using Growth = SequenceGrowth;
-
-  // Reserves capacity for `count` more tokens. A tail that a fork shares is copied first. Cost: O(1
-  // + new blocks). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or more than the capacity or the
-  // tenant's quota can ever give), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED,
-  // SEQUENCE_BYTES_EXHAUSTED.
-  absl::StatusOr<Growth> ReserveTokens(SessionId session, SequenceId sequence, uint32_t count,
-                                       absl::Time now);
-
-  // Names the next tokens, for which capacity must be reserved. Declares the KV of the first
-  // `computed_tokens` tokens complete and visible (0: unchanged). Afterwards the blocks that became
-  // full and computed are in the tree. A sliding window has released the blocks that it passed
-  // (rule 9), except the last published one. In a keyed sequence `keys` name the next blocks.
-  // Returns the sequence's tokens. Cost: O(tokens + committed blocks). Errors: UNKNOWN_SEQUENCE,
-  // RESERVATION_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KEYS_AND_TOKENS (tokens for a
-  // keyed sequence, or keys for another), WHOLE_BLOCKS_ONLY, KV_LOST (fewer `known_losses` than
-  // there are, see ShortenedSequence; or the sequence can only be freed), INVALID_ARGUMENT (more
-  // `known_losses` than there are).
-  absl::StatusOr<uint32_t> CommitTokens(SessionId session, SequenceId sequence,
-                                        absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                        absl::Time now, uint32_t known_losses = 0,
-                                        absl::Span<const ClientKey> keys = {});
-
-  // ReserveTokens for the missing tokens, then CommitTokens; all or nothing. Errors: those of the
-  // two.
-  absl::StatusOr<Growth> AppendTokens(SessionId session, SequenceId sequence,
-                                      absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                      absl::Time now, uint32_t known_losses = 0,
-                                      absl::Span<const ClientKey> keys = {});
-
-  // AppendTokens for each sequence of a decode step. Cost: as AppendTokens, without the fixed cost
-  // of an operation. Errors, after which nothing has changed: INVALID_ARGUMENT (no sequence, too
-  // many, or arrays that do not fit together).
-  absl::StatusOr<AppendedStep> AppendStep(SessionId session, const pagoda::AppendStep& step,
-                                          absl::Time now);
-
-  // Opens `new_sequence` with the tokens and computed tokens of `sequence` (beams, parallel
-  // samples). The two share all blocks with computed tokens. ReserveTokens takes capacity for more,
-  // and copies a shared tail. The data beside the tables is shared and immutable, so only the first
-  // fork costs anything for each token that is not computed. Cost: O(blocks). Errors:
-  // UNKNOWN_SEQUENCE, SEQUENCE_EXISTS, KV_LOST (it can only be freed), INVALID_COUNT (more than
-  // SequenceAccounts can ever give), TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
-  absl::StatusOr<SequenceForked> ForkSequence(SessionId session, SequenceId sequence,
-                                              SequenceId new_sequence, absl::Time now);
-
-  // Drops all tokens but the first `token_count`, and the capacity reserved behind them. Published
-  // blocks stay cached. If the cut goes through a block that something else uses, the block is
-  // copied first. A block that only this sequence uses is reused in place, and leaves the cache
-  // (Removed, truncated). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or above the sequence's
-  // tokens), WINDOW_PASSED, BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED.
-  absl::StatusOr<Growth> TruncateSequence(SessionId session, SequenceId sequence,
-                                          uint32_t token_count, absl::Time now);
-
-  // Ends a sequence and frees its reserved capacity. Its computed tail is cached too, unless a
-  // block of the primary tier begins with it. That block then becomes as recent as the sequence's
-  // own blocks, and keeps the higher priority of the two.
-  //
-  // Whenever a block enters the tree, the evictable tails that it begins with leave (Removed, taken
-  // over). The block keeps the highest of their priorities and its own, unless the retention of its
-  // sequence names it. Errors: UNKNOWN_SEQUENCE.
-  absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
-
-  // The running sequence; valid until the next call. Errors: UNKNOWN_SEQUENCE.
-  absl::StatusOr<const Sequence*> FindSequence(SessionId session, SequenceId sequence) const;
-  // The entries [first_block, first_block + max_blocks) of its table in the window with this index,
-  // for a reader of its KV. Cost: O(max_blocks). Errors: UNKNOWN_SEQUENCE.
-  absl::StatusOr<SequenceKv> ReadSequence(SessionId session, SequenceId sequence,
-                                          uint32_t window_index, uint32_t first_block,
-                                          uint32_t max_blocks) const;
-  // The ticket that its slots wait for; 0: none. Cost: O(blocks) while copies run.
-  Ticket ReadyOf(const Sequence& sequence) const;
-
-  // --- Prefixes ---
-
-  // How many tokens an AddSequence would match. `blocks`, if given, receives the matched blocks of
-  // the largest window. Cost: O(matched tokens), and O(items) unless the content was checked
-  // before.
-  uint32_t MatchPrefix(const Prompt& prompt, std::vector<BlockHandle>* blocks) const;
-  uint32_t MatchPrefix(const NamespaceKey& name_space, absl::Span<const TokenId> tokens,
-                       std::vector<BlockHandle>* blocks = nullptr) const {
-    return MatchPrefix(Prompt{.name_space = name_space, .tokens = tokens}, blocks);
-  }
-
-  // The same, and how much is cached in each tier. REQUIRES: CheckPrompt(prompt) is OK.
-  MatchedPrefix DescribeMatch(const Prompt& prompt) const;
-
-  // Errors: INVALID_COUNT (no tokens), UNKNOWN_SEQUENCE; those of TenantTable::Charged.
-  absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session,
-                                               const struct QueryCapacity& query) const {
-    return QueryCapacity(session, query, query.name_space);
-  }
-  // For `name_space` instead of the query's own. `content_check`: see Prompt.
-  absl::StatusOr<CapacityAnswer> QueryCapacity(SessionId session, const struct QueryCapacity& query,
-                                               const NamespaceKey& name_space,
-                                               const absl::Status* content_check = nullptr) const;
-
-  // Errors: INVALID_ARGUMENT (a salt or tenant that is too long, or content that CheckContent
-  // refuses), KEYS_AND_TOKENS (it has both, or the kind that its namespace does not have).
-  absl::Status CheckPrompt(const Prompt& prompt) const;
-
-  // These operations name a prefix by everything that a block's identity has: the namespace, the
-  // tokens, the extra ids and the items. They read nothing else of a Prompt. The calls that move,
-  // pin or retain blocks take the prefix that AddSequence would match, with two differences: the
-  // last token can match too, and the end is cut to whole blocks and a tail that is cached as it
-  // is. Errors of all: INVALID_COUNT (no tokens and no keys), INVALID_ARGUMENT and KEYS_AND_TOKENS
-  // (CheckPrompt).
-
-  // Offloads the prefix's evictable blocks to the secondary tier, from the end back to the first
-  // block that is held. Blocks there of no higher priority are evicted for them.
-  absl::StatusOr<OffloadedPrefix> OffloadPrefix(const Prompt& prefix, absl::Time now);
-  absl::StatusOr<OffloadedPrefix> OffloadPrefix(const NamespaceKey& name_space,
-                                                absl::Span<const TokenId> tokens, absl::Time now) {
-    return OffloadPrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
-  }
-  struct PrefetchOptions {
-    PrefetchTarget target = PrefetchTarget::kPrimary;
-    absl::Time deadline = absl::InfiniteFuture();  // For the fetches.
-  };
-  // Onboards the prefix's blocks that lie in memory, from the beginning, as far as slots can be
-  // freed. Orders fetches of the blocks that lie on disk alone into the last tier in memory;
-  // running fetches take at most a quarter of it. A fetched block becomes matchable when all blocks
-  // above it are.
-  absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const Prompt& prefix, absl::Time now,
-                                                  const PrefetchOptions& options);
-  absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const Prompt& prefix, absl::Time now) {
-    return PrefetchPrefix(prefix, now, PrefetchOptions());
-  }
-  absl::StatusOr<PrefetchedPrefix> PrefetchPrefix(const NamespaceKey& name_space,
-                                                  absl::Span<const TokenId> tokens,
-                                                  absl::Time now) {
-    return PrefetchPrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
-  }
-  // Keeps the prefix's blocks from being evicted, in any tier, until UnpinPrefix or the end of
-  // `lease`. In a sliding window it pins only the blocks that the prefix's end needs. The pin
-  // outlasts the session. It ends as a whole when one of its blocks leaves the tree: by
-  // ResetPrefixCache, InvalidatePrefix or a failed copy, or in a sliding window because a block
-  // above it leaves and no more holes are possible. Each end is an Updated event. If nothing of the
-  // prefix is cached there is no pin, and PinnedPrefix::pin is 0. Further errors: INVALID_ARGUMENT
-  // (a lease that is not positive, or a tenant's above max_pin_lease), PIN_BUDGET_EXCEEDED (blocks,
-  // or PinTable's limits, in total or for the session's tenant), TENANT_QUOTA_EXCEEDED,
-  // INVALID_COUNT (more blocks of the default tenant than the tenant's quota).
-  static constexpr size_t kMaxPins = 65'536;
-  absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const Prompt& prefix,
-                                         absl::Duration lease, absl::Time now);
-  absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const NamespaceKey& name_space,
-                                         absl::Span<const TokenId> tokens, absl::Duration lease,
-                                         absl::Time now) {
-    return PinPrefix(session, Prompt{.name_space = name_space, .tokens = tokens}, lease, now);
-  }
-  // A tenant can end the pins that its own sessions made; the default tenant can end any. Errors:
-  // UNKNOWN_PIN.
-  absl::Status UnpinPrefix(PinId pin, absl::Time now, TenantId tenant = kDefaultTenant);
-  // The pins that the tenant's own sessions made; all pins for the default tenant.
-  ListedPins ListPins(TenantId tenant = kDefaultTenant) const;
-  // Forgets every cached block whose content, from the root on, begins with the prefix. Without
-  // tokens it forgets the whole namespace. Blocks that sequences hold leave the tree and become
-  // private. Returns the number of blocks that left. Cost: O(that number). Errors: INVALID_ARGUMENT
-  // (CheckPrompt). `durable`, if given, receives a ticket of the backup lane: when it is done, no
-  // such content comes back from a disk after a restart. That includes content that the disk had
-  // dropped before.
-  absl::StatusOr<uint64_t> InvalidatePrefix(const Prompt& prefix, absl::Time now,
-                                            Ticket* durable = nullptr);
-  absl::StatusOr<uint64_t> InvalidatePrefix(const NamespaceKey& name_space,
-                                            absl::Span<const TokenId> tokens, absl::Time now) {
-    return InvalidatePrefix(Prompt{.name_space = name_space, .tokens = tokens}, now);
-  }
-  // Gives each of the prefix's blocks the priority and duration of the range that holds its first
-  // token. A running clock starts again. For a block of another tenant than `tenant` the range
-  // applies only if KeepsAtLeast() holds. Further errors: INVALID_ARGUMENT (CheckRetention).
-  absl::StatusOr<uint32_t> SetRetention(const Prompt& prefix, const SequenceRetention& retention,
-                                        absl::Time now, TenantId tenant = kDefaultTenant);
-  absl::StatusOr<uint32_t> SetRetention(const NamespaceKey& name_space,
-                                        absl::Span<const TokenId> tokens,
-                                        const SequenceRetention& retention, absl::Time now) {
-    return SetRetention(Prompt{.name_space = name_space, .tokens = tokens, .retention = &retention},
-                        retention, now);
-  }
+  // How sessions and quarantines end: manager/sequences/session_endings.h
+  SessionEndings& endings() { return endings_; }
+  const SessionEndings& endings() const { return endings_; }
+  // Lists for operators, and what is worth publishing: manager/cache_lists.h
+  CacheLists& lists() { return lists_; }
+  const CacheLists& lists() const { return lists_; }
+  // What an earlier run had: manager/warm_restart.h
+  WarmRestart& restart() { return restart_; }
+  const WarmRestart& restart() const { return restart_; }
 
   // --- Copies ---
 
@@ -462,53 +192,8 @@ class BlockManager final {
 
   ManagerStats Stats() const;
   const TenantTable& tenants() const;
-  std::vector<TenantUsage> TenantUses() const;  // By tenant.
   const CacheInfo& info() const { return info_; }
   Epoch epoch() const;
-
-  // --- Lists (block_manager_lists.cc) ---
-
-  // At most `limit` sessions, ascending, starting at the id `from`.
-  std::vector<SessionRow> Sessions(SessionId from, size_t limit, absl::Time now) const;
-  // At most `limit` sequences, ascending by session and id, starting at `from`. `only`, if given,
-  // restricts the list to one session. Cost: O(limit + sessions).
-  std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
-                                     size_t limit) const;
-  // How much of a prompt is cached. Cost: O(tokens). Errors: INVALID_COUNT (no tokens),
-  // INVALID_ARGUMENT (CheckPrompt).
-  absl::StatusOr<InspectedPrefix> InspectPrefix(const Prompt& prompt) const;
-  absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
-                                                absl::Span<const TokenId> tokens) const {
-    return InspectPrefix(Prompt{.name_space = name_space, .tokens = tokens});
-  }
-
-  // The states of the slots [from, from + states.size()) of one tier, in the window with this
-  // index. Cost: O(states).
-  void SlotStates(uint32_t window_index, Tier tier, uint32_t from,
-                  absl::Span<SlotState> states) const;
-  // The prefix tree of the largest window, by block id, starting at `from`. Ids are below
-  // num_prefix_nodes(). Cost: O(nodes).
-  uint32_t num_prefix_nodes() const;
-  void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
-  // Where the bytes of blocks lie in host memory: for each block, its nearest copy there into which
-  // no copy is in flight. Nothing holds the block there: its bytes can be overwritten as soon as it
-  // leaves or moves. Unknown ids are not found. Cost: O(blocks).
-  LocatedBlocks LocateBlocks(uint32_t window_index, absl::Span<const BlockId> blocks) const;
-  // A prefix of the largest window; nothing if it is no longer cached. Cost: O(1).
-  std::optional<PrefixUse> DescribePrefix(const UsedPrefix& prefix) const;
-
-  // --- Publishing to a store (block_manager_lists.cc) ---
-
-  // With ManagerOptions::publish_min_uses, a whole block of the largest window is queued once in
-  // its life in the cache, when it has become worth publishing. TakePublishable takes queued
-  // blocks, the newest first, and appends the prefix that ends at each. A prefix also stands for
-  // the queued blocks above its end. Blocks that have left memory meanwhile are skipped, and in a
-  // sliding window also those below a hole. Appends `max_prefixes` prefixes at most. Stops after
-  // about `max_blocks` blocks, those above the ends included, but not within a prefix. Cost:
-  // O(blocks looked at + tokens appended).
-  void TakePublishable(uint32_t max_prefixes, uint32_t max_blocks,
-                       std::vector<PublishablePrefix>* out);
-  PublishableBlocks publishable() const;
 
   // --- Events ---
 
@@ -552,6 +237,13 @@ class BlockManager final {
 
   const CacheInfo info_;
   const std::unique_ptr<Parts> parts_;
+  // Parts that callers use by name. An access costs no call.
+  RunningSequences& sequences_;
+  RawBlocks& raw_blocks_;
+  CachedPrefixes& prefixes_;
+  SessionEndings& endings_;
+  CacheLists& lists_;
+  WarmRestart& restart_;
 };
 
 }  // namespace pagoda

@@ -1,10 +1,6 @@
 // The part of BlockManager that handles a tier on disk.
-#include <algorithm>
 #include <optional>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "base/error.h"
 #include "manager/block_manager_parts.h"
 
 namespace pagoda {
@@ -37,31 +33,6 @@ void BlockManager::CompleteFile(Lane lane, Ticket ticket, const absl::Status& st
     parts().OrderBackups(op);
   }
   parts().runner.End(op);
-}
-
-absl::StatusOr<uint64_t> BlockManager::RestoreDisk(absl::Span<const RecoveredWindow> recovered,
-                                                   absl::Time now) {
-  OperationScope op = parts().runner.Begin(now);
-  uint64_t copies = 0;
-  std::vector<WindowBlockManager*> restored;
-  for (const RecoveredWindow& window : recovered) {
-    if (window.blocks.empty()) continue;
-    const absl::StatusOr<WindowBlockManager*> target = parts().windows.Require(window.window);
-    if (!target.ok()) return target.status();
-    if (!(*target)->has_disk() ||
-        std::find(restored.begin(), restored.end(), *target) != restored.end()) {
-      return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("window ", WindowName(window.window),
-                                    " has no tier on disk, or is named twice"));
-    }
-    restored.push_back(*target);
-    const absl::StatusOr<uint64_t> of_window = (*target)->restore().RestoreDisk(op, window.blocks);
-    if (!of_window.ok()) return of_window.status();
-    copies += *of_window;
-  }
-  parts().recovered_blocks += copies;
-  parts().runner.End(op);
-  return copies;
 }
 
 }  // namespace pagoda

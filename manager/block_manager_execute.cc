@@ -1,6 +1,6 @@
-// BlockManager::Execute: calls the method for an operation value, and turns its answer into a
-// value.
+// BlockManager::Execute: calls the part for an operation value, and turns its answer into a value.
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
@@ -43,30 +43,31 @@ class Executor {
     }
     if (most != 0 && op.count > most) {
       // Expiries apply even if the call is refused.
-      manager_.AllocateBlocks(session_, op.window, {}, now_).status().IgnoreError();
+      manager_.raw_blocks().AllocateBlocks(session_, op.window, {}, now_).status().IgnoreError();
       return MakeError(Reason::kInvalidCount,
                        absl::StrCat(op.count, " blocks requested; 1 to ", most, " are possible"));
     }
     AllocatedBlocks result;
     result.blocks.resize(most == 0 ? 0 : op.count);
-    const absl::StatusOr<Ticket> ready =
-        manager_.AllocateBlocks(session_, op.window, absl::MakeSpan(result.blocks), now_);
+    const absl::StatusOr<Ticket> ready = manager_.raw_blocks().AllocateBlocks(
+        session_, op.window, absl::MakeSpan(result.blocks), now_);
     if (!ready.ok()) return ready.status();
     result.ready = *ready;
     return result;
   }
 
   Result operator()(const FreeBlocks& op) {
-    return Answer(manager_.FreeBlocks(session_, op.window, op.blocks, now_), FreedBlocks{});
+    return Answer(manager_.raw_blocks().FreeBlocks(session_, op.window, op.blocks, now_),
+                  FreedBlocks{});
   }
 
   Result operator()(const FillBlocks& op) {
-    return Answer(manager_.FillBlocks(session_, op.window, op.blocks), FilledBlocks{});
+    return Answer(manager_.raw_blocks().FillBlocks(session_, op.window, op.blocks), FilledBlocks{});
   }
 
   Result operator()(const DescribeBlocks& op) {
     absl::StatusOr<std::vector<BlockMetadata>> blocks =
-        manager_.DescribeBlocks(session_, op.window, op.blocks);
+        manager_.raw_blocks().DescribeBlocks(session_, op.window, op.blocks);
     if (!blocks.ok()) return blocks.status();
     return DescribedBlocks{.blocks = *std::move(blocks)};
   }
@@ -74,20 +75,20 @@ class Executor {
   Result operator()(const AddSequence& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    const absl::StatusOr<SequenceAdded> added =
-        manager_.AddSequence(session_, op.sequence,
-                             {.name_space = **name_space,
-                              .tokens = op.tokens,
-                              .reserved_tokens = op.reserved_tokens,
-                              .extra_token_ids = op.extra_token_ids,
-                              .multimodal_items = op.multimodal_items,
-                              .retention = op.retention.empty() ? nullptr : &op.retention,
-                              .tenant = op.tenant,
-                              .whole_blocks_only = op.whole_blocks_only,
-                              .keys = op.keys,
-                              .uncounted = op.uncounted,
-                              .content_check = content_check_},
-                             now_);
+    const absl::StatusOr<SequenceAdded> added = manager_.sequences().AddSequence(
+        session_, op.sequence,
+        {.name_space = **name_space,
+         .tokens = op.tokens,
+         .reserved_tokens = op.reserved_tokens,
+         .extra_token_ids = op.extra_token_ids,
+         .multimodal_items = op.multimodal_items,
+         .retention = op.retention.empty() ? nullptr : &op.retention,
+         .tenant = op.tenant,
+         .whole_blocks_only = op.whole_blocks_only,
+         .keys = op.keys,
+         .uncounted = op.uncounted,
+         .content_check = content_check_},
+        now_);
     if (!added.ok()) return added.status();
     return AddedSequence{.matched_tokens = added->matched_tokens,
                          .matched_secondary_tokens = added->matched_secondary_tokens,
@@ -97,8 +98,8 @@ class Executor {
   }
 
   Result operator()(const ReserveTokens& op) {
-    const absl::StatusOr<BlockManager::Growth> growth =
-        manager_.ReserveTokens(session_, op.sequence, op.count, now_);
+    const absl::StatusOr<SequenceGrowth> growth =
+        manager_.sequences().ReserveTokens(session_, op.sequence, op.count, now_);
     if (!growth.ok()) return growth.status();
     return ReservedTokens{
         .added = TablesFrom(manager_.info(), *growth->sequence, growth->first_block),
@@ -106,14 +107,14 @@ class Executor {
   }
 
   Result operator()(const CommitTokens& op) {
-    const absl::StatusOr<uint32_t> token_count = manager_.CommitTokens(
+    const absl::StatusOr<uint32_t> token_count = manager_.sequences().CommitTokens(
         session_, op.sequence, op.tokens, op.computed_tokens, now_, op.known_losses, op.keys);
     if (!token_count.ok()) return token_count.status();
     return CommittedTokens{.token_count = *token_count};
   }
 
   Result operator()(const AppendTokens& op) {
-    const absl::StatusOr<BlockManager::Growth> growth = manager_.AppendTokens(
+    const absl::StatusOr<SequenceGrowth> growth = manager_.sequences().AppendTokens(
         session_, op.sequence, op.tokens, op.computed_tokens, now_, op.known_losses, op.keys);
     if (!growth.ok()) return growth.status();
     const Sequence& sequence = *growth->sequence;
@@ -122,11 +123,13 @@ class Executor {
                           .ready = growth->ready};
   }
 
-  Result operator()(const AppendStep& op) { return Typed(manager_.AppendStep(session_, op, now_)); }
+  Result operator()(const AppendStep& op) {
+    return Typed(manager_.sequences().AppendStep(session_, op, now_));
+  }
 
   Result operator()(const ForkSequence& op) {
     const absl::StatusOr<SequenceForked> forked =
-        manager_.ForkSequence(session_, op.sequence, op.new_sequence, now_);
+        manager_.sequences().ForkSequence(session_, op.sequence, op.new_sequence, now_);
     if (!forked.ok()) return forked.status();
     const Sequence& sequence = *forked->sequence;
     return ForkedSequence{.token_count = sequence.token_count,
@@ -137,8 +140,8 @@ class Executor {
   }
 
   Result operator()(const TruncateSequence& op) {
-    const absl::StatusOr<BlockManager::Growth> growth =
-        manager_.TruncateSequence(session_, op.sequence, op.token_count, now_);
+    const absl::StatusOr<SequenceGrowth> growth =
+        manager_.sequences().TruncateSequence(session_, op.sequence, op.token_count, now_);
     if (!growth.ok()) return growth.status();
     const Sequence& sequence = *growth->sequence;
     return TruncatedSequence{.token_count = sequence.token_count,
@@ -148,21 +151,21 @@ class Executor {
   }
 
   Result operator()(const FreeSequence& op) {
-    return Answer(manager_.FreeSequence(session_, op.sequence, now_), FreedSequence{});
+    return Answer(manager_.sequences().FreeSequence(session_, op.sequence, now_), FreedSequence{});
   }
 
   Result operator()(const MatchPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    const BlockManager::Prompt prompt = PrefixOf(**name_space, op);
-    if (absl::Status status = manager_.CheckPrompt(prompt); !status.ok()) return status;
-    return manager_.DescribeMatch(prompt);
+    const SequencePrompt prompt = PrefixOf(**name_space, op);
+    if (absl::Status status = CheckPrompt(prompt); !status.ok()) return status;
+    return manager_.prefixes().Describe(prompt);
   }
 
   Result operator()(const QueryCapacity& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    return Typed(manager_.QueryCapacity(session_, op, **name_space, content_check_));
+    return Typed(manager_.prefixes().QueryCapacity(session_, op, **name_space, content_check_));
   }
 
   Result operator()(const OffloadPrefix& op) {
@@ -170,7 +173,7 @@ class Executor {
     if (!name_space.ok()) return name_space.status();
     absl::Status own = manager_.tenants().CheckOwn(manager_.TenantOf(session_), **name_space);
     if (!own.ok()) return own;
-    return Typed(manager_.OffloadPrefix(PrefixOf(**name_space, op), now_));
+    return Typed(manager_.prefixes().Offload(PrefixOf(**name_space, op), now_));
   }
 
   Result operator()(const PrefetchPrefix& op) {
@@ -179,22 +182,24 @@ class Executor {
     if (op.deadline <= absl::ZeroDuration()) {
       return MakeError(Reason::kInvalidArgument, "the deadline must be in the future");
     }
-    return Typed(manager_.PrefetchPrefix(PrefixOf(**name_space, op), now_,
-                                         {.target = op.target, .deadline = now_ + op.deadline}));
+    return Typed(manager_.prefixes().Prefetch(
+        PrefixOf(**name_space, op), now_, {.target = op.target, .deadline = now_ + op.deadline}));
   }
 
   Result operator()(const PinPrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    return Typed(manager_.PinPrefix(session_, PrefixOf(**name_space, op), op.lease, now_));
+    return Typed(manager_.prefixes().Pin(session_, PrefixOf(**name_space, op), op.lease, now_));
   }
 
   Result operator()(const UnpinPrefix& op) {
-    return Answer(manager_.UnpinPrefix(op.pin, now_, manager_.TenantOf(session_)),
+    return Answer(manager_.prefixes().Unpin(op.pin, now_, manager_.TenantOf(session_)),
                   UnpinnedPrefix{});
   }
 
-  Result operator()(const ListPins&) { return manager_.ListPins(manager_.TenantOf(session_)); }
+  Result operator()(const ListPins&) {
+    return manager_.prefixes().ListPins(manager_.TenantOf(session_));
+  }
 
   Result operator()(const InvalidatePrefix& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
@@ -203,7 +208,7 @@ class Executor {
     if (!own.ok()) return own;
     Ticket durable;
     const absl::StatusOr<uint64_t> removed =
-        manager_.InvalidatePrefix(PrefixOf(**name_space, op), now_, &durable);
+        manager_.prefixes().Invalidate(PrefixOf(**name_space, op), now_, &durable);
     if (!removed.ok()) return removed.status();
     return InvalidatedPrefix{.removed_blocks = *removed, .durable = durable};
   }
@@ -211,7 +216,7 @@ class Executor {
   Result operator()(const SetRetention& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
-    const absl::StatusOr<uint32_t> blocks = manager_.SetRetention(
+    const absl::StatusOr<uint32_t> blocks = manager_.prefixes().SetRetention(
         PrefixOf(**name_space, op), op.retention, now_, manager_.TenantOf(session_));
     if (!blocks.ok()) return blocks.status();
     return RetentionSet{.blocks = *blocks};
@@ -233,14 +238,15 @@ class Executor {
   Result operator()(const DescribePools&) { return DescribedPools{.pools = pools_}; }
 
   Result operator()(const DescribeSequence& op) {
-    const absl::StatusOr<const Sequence*> found = manager_.FindSequence(session_, op.sequence);
+    const absl::StatusOr<const Sequence*> found =
+        manager_.sequences().FindSequence(session_, op.sequence);
     if (!found.ok()) return found.status();
     return DescribedSequence{.token_count = (*found)->token_count,
                              .computed_tokens = (*found)->computed_tokens,
                              .reserved_tokens = (*found)->reserved_tokens,
                              .losses = (*found)->losses,
                              .tables = TablesFrom(manager_.info(), **found, 0),
-                             .ready = manager_.ReadyOf(**found)};
+                             .ready = manager_.sequences().ReadyOf(**found)};
   }
 
  private:
@@ -255,7 +261,7 @@ class Executor {
 
   // The prefix that an operation names. Refers to the operation.
   template <class Op>
-  BlockManager::Prompt PrefixOf(const NamespaceKey& name_space, const Op& op) const {
+  SequencePrompt PrefixOf(const NamespaceKey& name_space, const Op& op) const {
     return {.name_space = name_space,
             .tokens = op.tokens,
             .extra_token_ids = op.extra_token_ids,
@@ -291,7 +297,14 @@ absl::StatusOr<OperationResult> BlockManager::Execute(SessionId session, const O
   ++parts().operations.run[operation.index()];
   absl::StatusOr<OperationResult> result = std::visit(
       Executor(*this, parts().options.pool_mappings, session, now, content_check), operation);
-  if (!result.ok()) ++parts().operations.failed[{TenantOf(session), ReasonOf(result.status())}];
+  const auto count_failure = [&](const absl::Status& status) {
+    ++parts().operations.failed[{TenantOf(session), ReasonOf(status)}];
+  };
+  if (!result.ok()) {
+    count_failure(result.status());
+  } else if (const auto* step = std::get_if<AppendedStep>(&*result)) {
+    for (const AppendedStep::Failure& failure : step->failed) count_failure(failure.status);
+  }
   return result;
 }
 

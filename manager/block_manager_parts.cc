@@ -12,13 +12,10 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "manager/policy/eviction_policy.h"
-#include "manager/sequences/pin_table.h"
 #include "pools/sizing.h"
 
 namespace pagoda {
 namespace {
-
-static_assert(BlockManager::kMaxPins == PinTable::kMaxPins);
 
 // A tier on disk must be the last one, below a tier in host memory in which every window has
 // blocks: blocks pass through that tier.
@@ -132,6 +129,22 @@ uint64_t PinBudget(const BlockManager::Options& options, const CacheInfo& info) 
   return blocks;
 }
 
+// The blocks of the window that has most, over all tiers.
+uint32_t MostBlocks(const CacheInfo& info) {
+  uint64_t most = 0;
+  for (const CacheInfo::Window& window : info.windows) {
+    most = std::max<uint64_t>(most, window.all_blocks());
+  }
+  return static_cast<uint32_t>(most);
+}
+
+// Whether a window has blocks on disk.
+bool HasDisk(const BlockManager::Options& options, const CacheInfo& info) {
+  return options.tiers.back().medium == Medium::kDisk &&
+         std::any_of(info.windows.begin(), info.windows.end(),
+                     [](const CacheInfo::Window& window) { return window.blocks.back() != 0; });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options options) {
@@ -149,7 +162,14 @@ absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options optio
 }
 
 BlockManager::BlockManager(CacheInfo info, std::unique_ptr<Parts> parts)
-    : info_(std::move(info)), parts_(std::move(parts)) {}
+    : info_(std::move(info)),
+      parts_(std::move(parts)),
+      sequences_(parts_->sequences),
+      raw_blocks_(parts_->raw_blocks),
+      prefixes_(parts_->prefixes),
+      endings_(parts_->endings),
+      lists_(parts_->lists),
+      restart_(parts_->restart) {}
 
 BlockManager::~BlockManager() = default;
 
@@ -168,14 +188,15 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
            sessions, windows, matcher, capacity, recorder, deadlines),
       deferred(windows, sessions),
       runner(recorder, deadlines, windows, pins, deferred),
-      raw_blocks(options.lifecycle_events, windows, capacity, sessions, recorder, runner),
       sequences(tenants, copies, windows, capacity, matcher, accounts, sessions, runner),
+      raw_blocks(options.lifecycle_events, windows, capacity, sequences, sessions, recorder,
+                 runner),
+      prefixes(options.tiers.size(), tenants, sessions, windows, matcher, sequences, pins, runner),
       endings(windows, accounts, sessions, deferred, runner, raw_blocks, sequences),
-      reset(windows, pins) {
-  uint32_t most_blocks = 0;
-  for (const CacheInfo::Window& window : info.windows) {
-    most_blocks = std::max(most_blocks, static_cast<uint32_t>(window.all_blocks()));
-  }
+      reset(windows, pins),
+      restart(windows, policies, runner),
+      lists(options.tiers, tenants, accounts, sessions, windows, matcher, sequences, recorder) {
+  const uint32_t most_blocks = MostBlocks(info);
   runner.Begin(options.start_time);
   const CoreServices services{.recorder = &recorder,
                               .copies = &copies,
@@ -184,10 +205,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
                               .deadlines = &deadlines,
                               .files = &files,
                               .write_budget = &write_budget};
-  const bool has_disk =
-      options.tiers.back().medium == Medium::kDisk &&
-      std::any_of(info.windows.begin(), info.windows.end(),
-                  [](const CacheInfo::Window& window) { return window.blocks.back() != 0; });
+  const bool has_disk = HasDisk(options, info);
   for (const CacheInfo::Window& window : info.windows) {
     WindowBlockManager::Options window_options{
         .window = window.window,

@@ -10,8 +10,10 @@
 #include "manager/accounts/session_table.h"
 #include "manager/accounts/tenants.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
 #include "manager/cache_reset.h"
 #include "manager/policy/eviction_policy.h"
+#include "manager/sequences/cached_prefixes.h"
 #include "manager/sequences/capacity_checks.h"
 #include "manager/sequences/deferred_releases.h"
 #include "manager/sequences/operation_runner.h"
@@ -23,6 +25,7 @@
 #include "manager/services/copy_tracker.h"
 #include "manager/services/event_recorder.h"
 #include "manager/services/operation_scope.h"
+#include "manager/warm_restart.h"
 #include "manager/window/window_set.h"
 
 namespace pagoda {
@@ -60,15 +63,17 @@ struct BlockManager::Parts {
   PrefixPins pins;
   DeferredReleases deferred;
   OperationRunner runner;
-  RawBlocks raw_blocks;
   RunningSequences sequences;
+  RawBlocks raw_blocks;
+  CachedPrefixes prefixes;
   SessionEndings endings;
   CacheReset reset;
+  WarmRestart restart;
+  CacheLists lists;
 
   // Orders backups in all windows, as far as the limits allow.
   void OrderBackups(OperationScope& op);
 
-  uint64_t recovered_blocks = 0;
   size_t next_backups = 0;
   OperationCounters operations{.run = std::vector<uint64_t>(std::variant_size_v<OperationVariant>)};
 };

@@ -1,6 +1,5 @@
 // The part of BlockManager that handles sessions and their batches.
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
 #include "manager/block_manager_parts.h"
@@ -77,49 +76,5 @@ absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time 
 void BlockManager::ResumeBatch(SessionId id, StepRange steps) {
   parts().sessions.Require(id).batch_step = steps.step;
 }
-
-std::vector<ShortenedSequence> BlockManager::Shortened(SessionId id) {
-  return parts().sequences.Shortened(id);
-}
-
-// --- The end ---
-
-absl::Status BlockManager::CloseSession(SessionRef ref, absl::Time now, EndIn how) {
-  return parts().endings.CloseSession(ref, now, how);
-}
-
-size_t BlockManager::ExpireSessions(absl::Time now, EndIn how, absl::Duration pause) {
-  return parts().endings.ExpireSessions(now, how, pause);
-}
-
-absl::Status BlockManager::EndSession(SessionId id, absl::Time now, EndIn how) {
-  return parts().endings.EndSession(id, now, how);
-}
-
-bool BlockManager::ContinueEndings(absl::Time now, uint32_t max_blocks) {
-  return parts().endings.ContinueEndings(now, max_blocks);
-}
-
-uint64_t BlockManager::endings_begun() const { return parts().endings.begun(); }
-
-uint64_t BlockManager::endings_ended() const { return parts().endings.ended(); }
-
-bool BlockManager::IsEnding(SessionId id) const { return parts().endings.IsEnding(id); }
-
-bool BlockManager::IsQuarantined(SessionId id) const { return parts().endings.IsQuarantined(id); }
-
-std::vector<SessionId> BlockManager::QuarantinedSessions(SessionId from, size_t limit) const {
-  return parts().endings.QuarantinedSessions(from, limit);
-}
-
-std::vector<QuarantineInfo> BlockManager::Quarantines() const {
-  return parts().endings.Quarantines();
-}
-
-absl::StatusOr<uint32_t> BlockManager::ReleaseQuarantine(SessionId id, absl::Time now, EndIn how) {
-  return parts().endings.ReleaseQuarantine(id, now, how);
-}
-
-void BlockManager::QuarantineFree(absl::Time now) { parts().endings.QuarantineFree(now); }
 
 }  // namespace pagoda

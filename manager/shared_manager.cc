@@ -21,7 +21,10 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/processor_turn.h"
+#include "manager/cache_lists.h"
 #include "manager/sequences/operation_checks.h"
+#include "manager/sequences/running_sequences.h"
+#include "manager/sequences/session_endings.h"
 
 namespace pagoda {
 
@@ -55,7 +58,7 @@ SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, 
       core_(std::move(core)),
       info_(core_->info()),
       tenants_(core_->tenants()),
-      num_prefix_nodes_(core_->num_prefix_nodes()),
+      num_prefix_nodes_(core_->lists().num_prefix_nodes()),
       epoch_(core_->epoch()) {
   FairMutexLock lock(&mutex_);
   leases_ran_to_ = clock_();
@@ -163,11 +166,6 @@ void SharedManager::RemovePools() {
   Publish();
 }
 
-Ticket SharedManager::completed_ticket(Lane lane) const {
-  FairMutexLock lock(&mutex_);
-  return core_->completed_ticket(lane);
-}
-
 void SharedManager::NotifyWhenDone(Lane lane, Ticket ticket, std::function<void()> done) {
   {
     FairMutexLock lock(&mutex_);
@@ -177,12 +175,6 @@ void SharedManager::NotifyWhenDone(Lane lane, Ticket ticket, std::function<void(
     }
   }
   done();
-}
-
-SnapshotPiece SharedManager::ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,
-                                          size_t max_tokens) const {
-  FairMutexLock lock(&mutex_);
-  return core_->ReadSnapshot(from, max_blocks, max_tokens, clock_());
 }
 
 uint32_t SharedManager::Maintain(uint32_t max_blocks) {
@@ -214,11 +206,6 @@ absl::StatusOr<BlockManager::OpenedSession> SharedManager::OpenSession(std::stri
   return session;
 }
 
-absl::Status SharedManager::CheckSession(SessionRef session) const {
-  FairMutexLock lock(&mutex_);
-  return core_->CheckSession(session);
-}
-
 absl::StatusOr<absl::Duration> SharedManager::KeepAlive(SessionRef session) {
   FairMutexLock lock(&mutex_);
   return core_->KeepAlive(session, clock_());
@@ -236,7 +223,7 @@ void SharedManager::DetachStream(SessionId session) {
 
 absl::Status SharedManager::CloseSession(SessionRef session) {
   FairMutexLock lock(&mutex_);
-  absl::Status status = core_->CloseSession(session, clock_(), EndIn::kChunks);
+  absl::Status status = core_->endings().CloseSession(session, clock_(), EndIn::kChunks);
   FinishEndings();
   return status;
 }
@@ -245,14 +232,6 @@ absl::StatusOr<TenantId> SharedManager::TenantOf(SessionRef session) const {
   FairMutexLock lock(&mutex_);
   if (absl::Status status = core_->CheckSession(session); !status.ok()) return status;
   return core_->TenantOf(session.id);
-}
-
-absl::StatusOr<SequenceKv> SharedManager::ReadSequence(SessionRef session, SequenceId sequence,
-                                                       uint32_t window_index, uint32_t first_block,
-                                                       uint32_t max_blocks) const {
-  FairMutexLock lock(&mutex_);
-  if (absl::Status status = core_->CheckSession(session); !status.ok()) return status;
-  return core_->ReadSequence(session.id, sequence, window_index, first_block, max_blocks);
 }
 
 absl::Status SharedManager::NoteWriter(SessionRef session) {
@@ -267,7 +246,7 @@ void SharedManager::NoteWriterGone(SessionId session) {
 
 absl::Status SharedManager::EndSession(SessionId session) {
   FairMutexLock lock(&mutex_);
-  absl::Status status = core_->EndSession(session, clock_(), EndIn::kChunks);
+  absl::Status status = core_->endings().EndSession(session, clock_(), EndIn::kChunks);
   FinishEndings();
   return status;
 }
@@ -277,15 +256,11 @@ std::vector<bool> SharedManager::Remembers(absl::Span<const SessionRef> sessions
   remembered.reserve(sessions.size());
   FairMutexLock lock(&mutex_);
   for (const SessionRef session : sessions) {
-    remembered.push_back(core_->CheckSession(session).ok() || core_->IsEnding(session.id) ||
-                         core_->IsQuarantined(session.id));
+    remembered.push_back(core_->CheckSession(session).ok() ||
+                         core_->endings().IsEnding(session.id) ||
+                         core_->endings().IsQuarantined(session.id));
   }
   return remembered;
-}
-
-bool SharedManager::IsQuarantined(SessionId session) const {
-  FairMutexLock lock(&mutex_);
-  return core_->IsQuarantined(session);
 }
 
 std::vector<SessionId> SharedManager::QuarantinedSessions() const {
@@ -293,28 +268,20 @@ std::vector<SessionId> SharedManager::QuarantinedSessions() const {
   SessionId from;
   while (true) {
     FairMutexLock lock(&mutex_);
-    const std::vector<SessionId> piece = core_->QuarantinedSessions(from, kQuarantinePiece);
+    const std::vector<SessionId> piece =
+        core_->endings().QuarantinedSessions(from, kQuarantinePiece);
     sessions.insert(sessions.end(), piece.begin(), piece.end());
     if (piece.size() < kQuarantinePiece) return sessions;
     from = SessionId{piece.back().value() + 1};
   }
 }
 
-std::vector<QuarantineInfo> SharedManager::Quarantines() const {
-  FairMutexLock lock(&mutex_);
-  return core_->Quarantines();
-}
-
 absl::StatusOr<uint32_t> SharedManager::ReleaseQuarantine(SessionId session) {
   FairMutexLock lock(&mutex_);
-  absl::StatusOr<uint32_t> released = core_->ReleaseQuarantine(session, clock_(), EndIn::kChunks);
+  absl::StatusOr<uint32_t> released =
+      core_->endings().ReleaseQuarantine(session, clock_(), EndIn::kChunks);
   FinishEndings();
   return released;
-}
-
-std::vector<TenantUsage> SharedManager::TenantUses() const {
-  FairMutexLock lock(&mutex_);
-  return core_->TenantUses();
 }
 
 size_t SharedManager::ExpireSessions(absl::Duration most) {
@@ -325,16 +292,16 @@ size_t SharedManager::ExpireSessions(absl::Duration most) {
   const absl::Duration pause = now - leases_ran_to_ - most;
   leases_ran_to_ = now;
   const size_t expired =
-      core_->ExpireSessions(now, EndIn::kChunks, std::max(pause, absl::ZeroDuration()));
+      core_->endings().ExpireSessions(now, EndIn::kChunks, std::max(pause, absl::ZeroDuration()));
   FinishEndings();
   return expired;
 }
 
 void SharedManager::FinishEndings() {
   // Endings that begin meanwhile belong to the calls that begin them.
-  const uint64_t last = core_->endings_begun();
-  while (core_->endings_ended() < last) {
-    core_->ContinueEndings(clock_(), kEndPiece);
+  const uint64_t last = core_->endings().begun();
+  while (core_->endings().ended() < last) {
+    core_->endings().ContinueEndings(clock_(), kEndPiece);
     Publish();
     if (mutex_.wanted()) mutex_.LetOthersIn();
   }
@@ -351,43 +318,6 @@ uint64_t SharedManager::ResetPrefixCache() {
     if (step.done) return removed;
     if (mutex_.wanted()) mutex_.LetOthersIn();
   }
-}
-
-ManagerStats SharedManager::Stats() const {
-  FairMutexLock lock(&mutex_);
-  return core_->Stats();
-}
-
-std::vector<std::byte> SharedManager::Learned(uint32_t window_index) const {
-  FairMutexLock lock(&mutex_);
-  return core_->Learned(window_index);
-}
-
-Revision SharedManager::revision() const {
-  FairMutexLock lock(&mutex_);
-  return core_->revision();
-}
-
-std::vector<SessionRow> SharedManager::Sessions(SessionId from, size_t limit) const {
-  FairMutexLock lock(&mutex_);
-  return core_->Sessions(from, limit, clock_());
-}
-
-std::vector<SequenceRow> SharedManager::Sequences(std::optional<SessionId> only, SequenceKey from,
-                                                  size_t limit) const {
-  FairMutexLock lock(&mutex_);
-  return core_->Sequences(only, from, limit);
-}
-
-absl::StatusOr<InspectedPrefix> SharedManager::InspectPrefix(
-    const BlockManager::Prompt& prompt) const {
-  FairMutexLock lock(&mutex_);
-  return core_->InspectPrefix(prompt);
-}
-
-void SharedManager::CheckInvariants() const {
-  FairMutexLock lock(&mutex_);
-  core_->CheckInvariants();
 }
 
 absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
@@ -450,7 +380,7 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   Publish();
   batch.revision = core_->revision();
   NoteCompleted(batch);
-  batch.shortened = core_->Shortened(session.id);
+  batch.shortened = core_->sequences().Shortened(session.id);
   return batch;
 }
 

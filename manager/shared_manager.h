@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,7 +19,10 @@
 #include "events/event_log.h"
 #include "manager/api/cache_client.h"
 #include "manager/block_manager.h"
+#include "manager/tree/prefix_uses.h"
 #include "manager/words/file_orders.h"
+#include "manager/words/lists.h"
+#include "manager/words/publishable_prefix.h"
 #include "pools/copy_order.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
@@ -62,8 +66,6 @@ class SharedManager {
   void CompleteCopy(Ticket ticket, const absl::Status& status);
   // A disk order has ended; see BlockManager::CompleteFile.
   void CompleteFile(Lane lane, Ticket ticket, const absl::Status& status);
-  // All orders of the lane up to this ticket have ended.
-  Ticket completed_ticket(Lane lane = Lane::kMemory) const;
   // Calls `done` once, without a lock, when everything in the lane up to `ticket` has ended. If it
   // has ended already, calls `done` at once on the caller's thread. `done` does not block, and owns
   // all that it touches.
@@ -72,12 +74,24 @@ class SharedManager {
     NotifyWhenDone(Lane::kMemory, ticket, std::move(done));
   }
 
-  // As BlockManager's methods of the same name, at the clock's time.
+  // Runs `fn(const BlockManager&)` under the lock and returns its result by value. `fn` can be a
+  // const method: Read(&BlockManager::Stats). All that one `fn` reads is of the same moment, and
+  // the log has the events up to it. `fn` does a bounded amount of work, does not block, and calls
+  // nothing of this class but now(). Its result refers to nothing of the core. Copy what you need,
+  // and convert it after the call.
+  template <class Fn>
+  auto Read(Fn&& fn) const {
+    FairMutexLock lock(&mutex_);
+    return std::invoke(std::forward<Fn>(fn), std::as_const(*core_));
+  }
+  // The clock's time.
+  absl::Time now() const { return clock_(); }
+
+  // As the methods of the same name in BlockManager and SessionEndings, at the clock's time.
   absl::StatusOr<BlockManager::OpenedSession> OpenSession(std::string client_name,
                                                           absl::Duration lease,
                                                           TenantId tenant = kDefaultTenant);
-  absl::Status CheckSession(SessionRef session) const;
-  // The tenant of an open session. Errors: those of CheckSession.
+  // The tenant of an open session. Errors: those of BlockManager::CheckSession.
   absl::StatusOr<TenantId> TenantOf(SessionRef session) const;
   absl::Status NoteWriter(SessionRef session);
   void NoteWriterGone(SessionId session);
@@ -86,14 +100,11 @@ class SharedManager {
   bool Remembers(SessionRef session) const { return Remembers({&session, 1}).front(); }
   // The same for each session, under one hold of the lock.
   std::vector<bool> Remembers(absl::Span<const SessionRef> sessions) const;
-  bool IsQuarantined(SessionId session) const;
   // All of them, ascending. Reads kQuarantinePiece sessions at a time and releases the lock in
   // between. A session that changes meanwhile appears in its old or its new state.
   std::vector<SessionId> QuarantinedSessions() const;
   static constexpr size_t kQuarantinePiece = 1024;
-  std::vector<QuarantineInfo> Quarantines() const;
   absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session);
-  std::vector<TenantUsage> TenantUses() const;
   absl::StatusOr<absl::Duration> KeepAlive(SessionRef session);
   absl::Status AttachStream(SessionRef session);
   void DetachStream(SessionId session);
@@ -104,32 +115,11 @@ class SharedManager {
   size_t ExpireSessions(absl::Duration most = absl::InfiniteDuration());
   // Releases the lock after each step of kResetPiece blocks: see BlockManager::StepReset. A second
   // reset waits for the first one to end. A reset does not wait for a disk. After it,
-  // completed_ticket(Lane::kBackup) has to pass the last ticket ordered until then; from that
+  // the completed ticket of Lane::kBackup has to pass the last ticket ordered until then; from that
   // moment on a restart takes no old block back from disk.
   uint64_t ResetPrefixCache();
   static constexpr uint32_t kResetPiece = 1024;
-  ManagerStats Stats() const;
-  // See BlockManager::Learned.
-  std::vector<std::byte> Learned(uint32_t window_index) const;
-  Revision revision() const;
   void RemovePools();
-
-  // As BlockManager's method of the same name, for an open session. Takes the lock once, so pass a
-  // bounded number of blocks. Errors: also those of CheckSession.
-  absl::StatusOr<SequenceKv> ReadSequence(SessionRef session, SequenceId sequence,
-                                          uint32_t window_index, uint32_t first_block,
-                                          uint32_t max_blocks) const;
-
-  // --- Lists ---
-
-  std::vector<SessionRow> Sessions(SessionId from, size_t limit) const;
-  std::vector<SequenceRow> Sequences(std::optional<SessionId> only, SequenceKey from,
-                                     size_t limit) const;
-  absl::StatusOr<InspectedPrefix> InspectPrefix(const BlockManager::Prompt& prompt) const;
-  absl::StatusOr<InspectedPrefix> InspectPrefix(const NamespaceKey& name_space,
-                                                absl::Span<const TokenId> tokens) const {
-    return InspectPrefix({.name_space = name_space, .tokens = tokens});
-  }
 
   // --- Scans of a whole cache (shared_manager_scans.cc) ---
   // They release the lock between chunks. A block that changes during a scan appears in its old or
@@ -144,20 +134,16 @@ class SharedManager {
   // The state of each slot of a tier, with the spare. `window_index`: an index into info().windows.
   // Cost: O(slots), and a byte for each slot.
   std::vector<SlotState> SlotStates(uint32_t window_index, Tier tier) const;
-  // As BlockManager's method of the same name. The log has the events up to the answer's revision.
-  // Takes the lock once, so pass a bounded number of blocks.
-  LocatedBlocks LocateBlocks(uint32_t window_index, absl::Span<const BlockId> blocks) const;
   // The cached prefixes of the largest window that saved most, at most `limit`: see TopPrefixes in
   // prefix_uses.h. Cost: O(blocks), mostly without the lock, and about 50 bytes a block during the
   // call.
   std::vector<PrefixUse> TopPrefixes(size_t limit) const;
 
-  // See BlockManager::TakePublishable. Releases the lock after each prefix, or kPublishPiece blocks
+  // See CacheLists::TakePublishable. Releases the lock after each prefix, or kPublishPiece blocks
   // without one, if other threads wait for it. Holds it as long as an AddSequence of the longest
   // prefix does.
   std::vector<PublishablePrefix> TakePublishable(uint32_t max_prefixes);
   static constexpr uint32_t kPublishPiece = 1024;
-  PublishableBlocks publishable() const;
 
   // Runs BlockManager::Maintain until nothing that has expired is left. Releases the lock between
   // its calls. Returns the number of blocks moved.
@@ -181,13 +167,6 @@ class SharedManager {
   absl::StatusOr<BatchResult> ExecuteUntilWait(SessionRef session,
                                                absl::Span<const Operation> operations,
                                                StepRange steps, size_t handles_before = 0);
-
-  // The next chunk of a snapshot; see BlockManager. The log has the events up to its revision.
-  SnapshotPiece ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,
-                             size_t max_tokens) const;
-
-  // Stops the process if an invariant is broken.
-  void CheckInvariants() const;
 
   const CacheInfo& info() const { return info_; }
   // Constant.

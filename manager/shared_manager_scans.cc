@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "manager/cache_lists.h"
 #include "manager/shared_manager.h"
 
 namespace pagoda {
@@ -15,16 +16,11 @@ std::vector<SlotState> SharedManager::SlotStates(uint32_t window_index, Tier tie
   FairMutexLock lock(&mutex_);
   for (uint32_t from = 0; from < slots; from += kScanPiece) {
     if (mutex_.wanted()) mutex_.LetOthersIn();
-    core_->SlotStates(window_index, tier, from,
-                      absl::MakeSpan(states).subspan(from, std::min(kScanPiece, slots - from)));
+    core_->lists().SlotStates(
+        window_index, tier, from,
+        absl::MakeSpan(states).subspan(from, std::min(kScanPiece, slots - from)));
   }
   return states;
-}
-
-LocatedBlocks SharedManager::LocateBlocks(uint32_t window_index,
-                                          absl::Span<const BlockId> blocks) const {
-  FairMutexLock lock(&mutex_);
-  return core_->LocateBlocks(window_index, blocks);
 }
 
 std::vector<PrefixUse> SharedManager::TopPrefixes(size_t limit) const {
@@ -34,8 +30,8 @@ std::vector<PrefixUse> SharedManager::TopPrefixes(size_t limit) const {
     FairMutexLock lock(&mutex_);
     for (uint32_t from = 0; from < ids; from += kScanPiece) {
       if (mutex_.wanted()) mutex_.LetOthersIn();
-      core_->PrefixNodes(from,
-                         absl::MakeSpan(nodes).subspan(from, std::min(kScanPiece, ids - from)));
+      core_->lists().PrefixNodes(
+          from, absl::MakeSpan(nodes).subspan(from, std::min(kScanPiece, ids - from)));
     }
   }
   const std::vector<UsedPrefix> top = pagoda::TopPrefixes(nodes, limit);
@@ -45,7 +41,7 @@ std::vector<PrefixUse> SharedManager::TopPrefixes(size_t limit) const {
   for (const UsedPrefix& prefix : top) {
     if (mutex_.wanted()) mutex_.LetOthersIn();
     // The prefix may have left the cache meanwhile.
-    if (std::optional<PrefixUse> use = core_->DescribePrefix(prefix)) {
+    if (std::optional<PrefixUse> use = core_->lists().DescribePrefix(prefix)) {
       uses.push_back(*std::move(use));
     }
   }
@@ -56,17 +52,13 @@ std::vector<PublishablePrefix> SharedManager::TakePublishable(uint32_t max_prefi
   std::vector<PublishablePrefix> prefixes;
   FairMutexLock lock(&mutex_);
   // Others can queue further blocks meanwhile, so the number of chunks is limited.
-  uint32_t left = core_->publishable().queued / kPublishPiece + 1 + max_prefixes;
-  for (; left > 0 && prefixes.size() < max_prefixes && core_->publishable().queued > 0; --left) {
+  uint32_t left = core_->lists().publishable().queued / kPublishPiece + 1 + max_prefixes;
+  for (; left > 0 && prefixes.size() < max_prefixes && core_->lists().publishable().queued > 0;
+       --left) {
     if (mutex_.wanted()) mutex_.LetOthersIn();
-    core_->TakePublishable(1, kPublishPiece, &prefixes);
+    core_->lists().TakePublishable(1, kPublishPiece, &prefixes);
   }
   return prefixes;
-}
-
-PublishableBlocks SharedManager::publishable() const {
-  FairMutexLock lock(&mutex_);
-  return core_->publishable();
 }
 
 }  // namespace pagoda

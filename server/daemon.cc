@@ -339,7 +339,7 @@ void Daemon::StartTimers() {
   heartbeat_ = std::make_unique<Heartbeat>(
       HeartbeatInterval(supervisor_.watchdog_timeout()),
       [this] {
-        for (const CachePtr& cache : caches_->All()) cache->manager->revision();
+        for (const CachePtr& cache : caches_->All()) cache->manager->Read(&BlockManager::revision);
       },
       &supervisor_);
   if (config_.knows_callers()) {

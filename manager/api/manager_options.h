@@ -55,7 +55,7 @@ struct ManagerOptions {
   uint32_t max_distance_samples = 16'384;
   // Blocks are worth publishing to a store after so many prefix matches, at most
   // BlockFacts::kMaxUses; 0: as soon as they are stored. nullopt: never, and
-  // BlockManager::TakePublishable() returns nothing.
+  // CacheLists::TakePublishable() returns nothing.
   std::optional<uint8_t> publish_min_uses = std::nullopt;
   uint32_t max_sessions = 4096;
   // Session ids count up from the next one. A multiple of 2^32, so that each manager of a process

@@ -1,6 +1,6 @@
 // What a client asks of the cache, as values. The wire's Operation messages have the same fields.
-// The method of the same name in BlockManager says what each operation does and which errors it
-// has.
+// The part of the core that runs an operation says what it does and which errors it has: RawBlocks,
+// RunningSequences or CachedPrefixes.
 #ifndef PAGODA_MANAGER_API_OPERATION_H_
 #define PAGODA_MANAGER_API_OPERATION_H_
 

@@ -1,4 +1,4 @@
-// Arguments and results of BlockManager's operations on sequences.
+// Arguments and results of the operations on sequences (sequences/running_sequences.h).
 #ifndef PAGODA_MANAGER_API_SEQUENCE_CALLS_H_
 #define PAGODA_MANAGER_API_SEQUENCE_CALLS_H_
 

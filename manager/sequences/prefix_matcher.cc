@@ -138,47 +138,4 @@ bool PrefixMatcher::FindWholeTail(std::vector<Match>& matches, const BlockKey& r
   return false;
 }
 
-uint32_t PrefixMatcher::MatchPrefix(const SequencePrompt& prompt,
-                                    std::vector<BlockHandle>* blocks) const {
-  if (blocks != nullptr) blocks->clear();
-  if (prompt.empty() || !CheckPrompt(prompt).ok()) return 0;
-  const PromptKey all = KeyOf(prompt, windows_.tokens_per_block());
-  const PromptKey key = all.First(MatchLimit(all));
-  std::vector<Match> matches = FindPrefixes(prompt.name_space, key);
-  const uint32_t matched = LengthOf(matches, key, key.size());
-  if (blocks != nullptr) {
-    CutMatches(matches, matched);
-    for (const BlockId id : windows_.back()->prefixes().PinnableBlocks(matches.back())) {
-      blocks->push_back(windows_.back()->handle(id));
-    }
-  }
-  return matched;
-}
-
-MatchedPrefix PrefixMatcher::DescribeMatch(const SequencePrompt& prompt, size_t num_tiers) const {
-  MatchedPrefix result;
-  result.tokens_by_tier.resize(num_tiers);
-  if (prompt.empty() || !CheckPrompt(prompt).ok()) return result;
-  const PromptKey all = KeyOf(prompt, windows_.tokens_per_block());
-  const PromptKey key = all.First(MatchLimit(all));
-  std::vector<Match> matches = FindPrefixes(prompt.name_space, key);
-  result.matched_tokens = LengthOf(matches, key, key.size());
-  CutMatches(matches, result.matched_tokens);
-  for (const BlockId id : windows_.back()->prefixes().PinnableBlocks(matches.back())) {
-    result.blocks.push_back(windows_.back()->handle(id));
-  }
-  result.cached_tokens = result.matched_tokens;
-  // A second search costs as much as the first. It can add as little as a part of a block, and the
-  // first result does not show whether it does.
-  const bool has_disk = std::any_of(windows_.begin(), windows_.end(),
-                                    [](const auto& window) { return window->has_disk(); });
-  if (has_disk) {
-    matches = FindPrefixes(prompt.name_space, key, Reach::kAllTiers);
-    result.cached_tokens = LengthOf(matches, key, key.size());
-    CutMatches(matches, result.cached_tokens);
-  }
-  windows_.back()->prefixes().CountTokensByTier(matches.back(), &result.tokens_by_tier);
-  return result;
-}
-
 }  // namespace pagoda

@@ -69,10 +69,6 @@ class PrefixMatcher {
   // The cached part of the prefix, as it is: whole blocks and a whole tail.
   std::vector<Match> FindWholePrefixes(const SequencePrompt& prefix) const;
 
-  // As BlockManager's methods of the same names.
-  uint32_t MatchPrefix(const SequencePrompt& prompt, std::vector<BlockHandle>* blocks) const;
-  MatchedPrefix DescribeMatch(const SequencePrompt& prompt, size_t num_tiers) const;
-
  private:
   // Extends the matches, which have equally many whole blocks, by the longest prefix of `rest` that
   // is cached as it is in every window. False if there is none. Cost: O(tails there).

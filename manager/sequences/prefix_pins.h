@@ -52,7 +52,7 @@ class PrefixPins final : public PinEnder {
   PrefixPins(const PrefixPins&) = delete;
   PrefixPins& operator=(const PrefixPins&) = delete;
 
-  // As BlockManager's methods of the same names.
+  // As CachedPrefixes' Pin, Unpin and ListPins.
   absl::StatusOr<PinnedPrefix> PinPrefix(OperationScope& op, SessionId session,
                                          const SequencePrompt& prefix, absl::Duration lease);
   absl::Status UnpinPrefix(OperationScope& op, PinId pin, TenantId tenant);

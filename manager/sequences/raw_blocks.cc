@@ -1,5 +1,6 @@
 #include "manager/sequences/raw_blocks.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -66,6 +67,37 @@ absl::Status RawBlocks::FillBlocks(SessionId session, WindowSize window,
       (*manager)->raw_blocks().CheckFills(sessions_.TenantOf(session), session, fills);
   if (status.ok()) (*manager)->raw_blocks().Fill(fills);
   return status;
+}
+
+absl::StatusOr<std::vector<BlockMetadata>> RawBlocks::DescribeBlocks(
+    SessionId session, WindowSize window, absl::Span<const BlockRef> blocks) const {
+  const absl::StatusOr<WindowBlockManager*> manager = windows_.Require(window);
+  if (!manager.ok()) return manager.status();
+  if (blocks.empty() || blocks.size() > kMaxBatchHandles) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat(blocks.size(), " blocks to describe; 1 to ", kMaxBatchHandles,
+                                  " are possible"));
+  }
+  const TenantId tenant = sessions_.TenantOf(session);
+  absl::StatusOr<WindowRawBlocks::Metadata> known =
+      (*manager)->raw_blocks().DescribeRaw(tenant, session, blocks);
+  if (!known.ok()) return known.status();
+  const bool all_raw = std::all_of(known->begin(), known->end(),
+                                   [](const auto& entry) { return entry.second.holders != 0; });
+  if (!all_raw) {
+    for (const SequenceId id : sessions_.Get(session).sequences) {
+      (*manager)->raw_blocks().DescribeHeld(sequences_.Get({session, id}), &*known);
+    }
+  }
+  for (const BlockRef& ref : blocks) {
+    if (known->at(ref.id).holders == 0) return (*manager)->raw_blocks().ForeignBlock(tenant, ref);
+  }
+  for (auto& [id, metadata] : *known)
+    (*manager)->raw_blocks().CompleteMetadata(tenant, id, &metadata);
+  std::vector<BlockMetadata> described;
+  described.reserve(blocks.size());
+  for (const BlockRef& ref : blocks) described.push_back(known->at(ref.id));
+  return described;
 }
 
 void RawBlocks::Free(OperationScope& op, Session& session, WindowBlockManager& window,

@@ -2,7 +2,6 @@
 #ifndef PAGODA_MANAGER_SEQUENCES_RUNNING_SEQUENCES_H_
 #define PAGODA_MANAGER_SEQUENCES_RUNNING_SEQUENCES_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -60,35 +59,97 @@ class RunningSequences {
   RunningSequences(const RunningSequences&) = delete;
   RunningSequences& operator=(const RunningSequences&) = delete;
 
-  // --- As BlockManager's methods of the same names ---
+  // Each call that takes the time is an operation of its own (operation_runner.h).
 
+  // Opens a sequence: matches the longest cached prefix that is valid in every window, and reserves
+  // capacity. At least the last token is not matched. Matched blocks in the secondary tier are
+  // onboarded. If a block matches in part, its first tokens are copied into a fresh block. The
+  // sequence takes the block over in place (rule 8) if it is a tail that matches whole, or if there
+  // is no space for a copy. A block taken over keeps its retention unless the prompt's retention
+  // names it.
+  //
+  // In a keyed namespace the prompt has keys of whole blocks, and all of them can match. Every
+  // length of such a sequence is a whole number of blocks (WHOLE_BLOCKS_ONLY), here and in the
+  // calls below.
+  //
+  // Cost: O(tokens). Errors: SEQUENCE_EXISTS, KEYS_AND_TOKENS, INVALID_ARGUMENT (a salt or tenant
+  // that is too long; extra ids or items that do not fit the tokens; a retention that
+  // CheckRetention refuses), INVALID_COUNT (no tokens, or more than the capacity, the quota or
+  // SequenceAccounts can ever give), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES,
+  // SEQUENCE_BYTES_EXHAUSTED; those of TenantTable::Charged.
   absl::StatusOr<SequenceAdded> AddSequence(SessionId session, SequenceId sequence,
                                             const SequencePrompt& prompt, absl::Time now);
+
+  // Reserves capacity for `count` more tokens. A tail that a fork shares is copied first. Cost: O(1
+  // + new blocks). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or more than the capacity or the
+  // tenant's quota can ever give), BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED,
+  // SEQUENCE_BYTES_EXHAUSTED.
   absl::StatusOr<Growth> ReserveTokens(SessionId session, SequenceId sequence, uint32_t count,
                                        absl::Time now);
+
+  // Names the next tokens, for which capacity must be reserved. Declares the KV of the first
+  // `computed_tokens` tokens complete and visible (0: unchanged). Afterwards the blocks that became
+  // full and computed are in the tree. A sliding window has released the blocks that it passed
+  // (rule 9), except the last published one. In a keyed sequence `keys` name the next blocks.
+  // Returns the sequence's tokens. Cost: O(tokens + committed blocks). Errors: UNKNOWN_SEQUENCE,
+  // RESERVATION_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KEYS_AND_TOKENS (tokens for a
+  // keyed sequence, or keys for another), WHOLE_BLOCKS_ONLY, KV_LOST (fewer `known_losses` than
+  // there are, see ShortenedSequence; or the sequence can only be freed), INVALID_ARGUMENT (more
+  // `known_losses` than there are).
   absl::StatusOr<uint32_t> CommitTokens(SessionId session, SequenceId sequence,
                                         absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                        absl::Time now, uint32_t known_losses,
-                                        absl::Span<const ClientKey> keys);
-  // REQUIRES: `op` has just begun.
-  absl::StatusOr<Growth> AppendTokens(OperationScope& op, SessionId session, SequenceId sequence,
+                                        absl::Time now, uint32_t known_losses = 0,
+                                        absl::Span<const ClientKey> keys = {});
+
+  // ReserveTokens for the missing tokens, then CommitTokens; all or nothing. Errors: those of the
+  // two.
+  absl::StatusOr<Growth> AppendTokens(SessionId session, SequenceId sequence,
                                       absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                                      uint32_t known_losses, absl::Span<const ClientKey> keys);
-  // (running_sequences_steps.cc) REQUIRES: an operation has just begun at `now`.
+                                      absl::Time now, uint32_t known_losses = 0,
+                                      absl::Span<const ClientKey> keys = {});
+
+  // AppendTokens for each sequence of a decode step. Cost: as AppendTokens, without the fixed cost
+  // of an operation. Errors, after which nothing has changed: INVALID_ARGUMENT (no sequence, too
+  // many, or arrays that do not fit together).
   absl::StatusOr<AppendedStep> AppendStep(SessionId session, const pagoda::AppendStep& step,
                                           absl::Time now);
-  absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
-  // (running_sequences_forks.cc)
+
+  // Opens `new_sequence` with the tokens and computed tokens of `sequence` (beams, parallel
+  // samples). The two share all blocks with computed tokens. ReserveTokens takes capacity for more,
+  // and copies a shared tail. The data beside the tables is shared and immutable, so only the first
+  // fork costs anything for each token that is not computed. Cost: O(blocks). Errors:
+  // UNKNOWN_SEQUENCE, SEQUENCE_EXISTS, KV_LOST (it can only be freed), INVALID_COUNT (more than
+  // SequenceAccounts can ever give), TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
   absl::StatusOr<SequenceForked> ForkSequence(SessionId session, SequenceId sequence,
                                               SequenceId new_sequence, absl::Time now);
+
+  // Drops all tokens but the first `token_count`, and the capacity reserved behind them. Published
+  // blocks stay cached. If the cut goes through a block that something else uses, the block is
+  // copied first. A block that only this sequence uses is reused in place, and leaves the cache
+  // (Removed, truncated). Errors: UNKNOWN_SEQUENCE, INVALID_COUNT (0, or above the sequence's
+  // tokens), WINDOW_PASSED, BLOCKS_EXHAUSTED, TENANT_QUOTA_EXCEEDED.
   absl::StatusOr<Growth> TruncateSequence(SessionId session, SequenceId sequence,
                                           uint32_t token_count, absl::Time now);
 
+  // Ends a sequence and frees its reserved capacity. Its computed tail is cached too, unless a
+  // block of the primary tier begins with it. That block then becomes as recent as the sequence's
+  // own blocks, and keeps the higher priority of the two.
+  //
+  // Whenever a block enters the tree, the evictable tails that it begins with leave (Removed, taken
+  // over). The block keeps the highest of their priorities and its own, unless the retention of its
+  // sequence names it. Errors: UNKNOWN_SEQUENCE.
+  absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
+
+  // The running sequence; valid until the next call. Errors: UNKNOWN_SEQUENCE.
   absl::StatusOr<const Sequence*> FindSequence(SessionId session, SequenceId sequence) const;
-  Ticket ReadyOf(const Sequence& sequence) const;
+  // The entries [first_block, first_block + max_blocks) of its table in the window with this index,
+  // for a reader of its KV. Cost: O(max_blocks). Errors: UNKNOWN_SEQUENCE.
   absl::StatusOr<SequenceKv> ReadSequence(SessionId session, SequenceId sequence,
                                           uint32_t window_index, uint32_t first_block,
                                           uint32_t max_blocks) const;
+  // The ticket that its slots wait for; 0: none. Cost: O(blocks) while copies run.
+  Ticket ReadyOf(const Sequence& sequence) const;
+  // The session's sequences with losses that no commit has named yet.
   std::vector<ShortenedSequence> Shortened(SessionId session);
 
   // --- For other parts ---
@@ -176,47 +237,6 @@ class RunningSequences {
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
   uint64_t last_kv_version_ = 0;
 };
-
-// --- Appends: each sequence of a decode step runs one, so they are inline in the facade ---
-
-// Whether an append takes, publishes and copies no block, and cannot fail.
-inline bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_tokens,
-                                           uint32_t computed_tokens, uint32_t known_losses) const {
-  const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
-  const uint64_t places = uint64_t{TableSize(sequence.reserved_tokens)} * tokens_per_block_.value();
-  if (token_count > places || sequence.borrows_tail || sequence.has_waiting_tokens()) return false;
-  if (sequence.must_be_freed || sequence.keyed || windows_.any_slides()) return false;
-  if (known_losses != sequence.losses || known_losses != sequence.known_losses) return false;
-  return computed_tokens == 0 ||
-         (computed_tokens >= sequence.computed_tokens && computed_tokens <= token_count &&
-          tokens_per_block_.BlockForToken(computed_tokens) ==
-              tokens_per_block_.BlockForToken(sequence.computed_tokens));
-}
-
-// REQUIRES: StaysInBlock.
-inline void RunningSequences::AppendInBlock(Sequence& sequence, absl::Span<const TokenId> tokens,
-                                            uint32_t computed_tokens) const {
-  for (const auto& window : windows_)
-    window->sequences().WriteTokens(sequence, sequence.token_count, tokens);
-  sequence.token_count += static_cast<uint32_t>(tokens.size());
-  sequence.reserved_tokens = std::max(sequence.reserved_tokens, sequence.token_count);
-  sequence.computed_tokens = std::max(sequence.computed_tokens, computed_tokens);
-}
-
-[[gnu::always_inline]] inline absl::StatusOr<RunningSequences::Growth>
-RunningSequences::AppendTokens(OperationScope& op, SessionId session, SequenceId sequence,
-                               absl::Span<const TokenId> tokens, uint32_t computed_tokens,
-                               uint32_t known_losses, absl::Span<const ClientKey> keys) {
-  const auto found = sequences_.find({session, sequence});
-  if (found == sequences_.end()) return FindSequence(session, sequence).status();
-  Sequence& growing = *found->second;
-  // Usually the token's place is in the last block, and only that token is written.
-  if (keys.empty() && StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
-    AppendInBlock(growing, tokens, computed_tokens);
-    return Growth{.first_block = TableSize(growing.reserved_tokens), .sequence = &growing};
-  }
-  return AppendBlocks(op, session, growing, tokens, keys, computed_tokens, known_losses);
-}
 
 }  // namespace pagoda
 

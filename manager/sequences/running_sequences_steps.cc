@@ -1,4 +1,4 @@
-// One append for each sequence of a decode step.
+// Appends: one, and one for each sequence of a decode step.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -64,9 +64,51 @@ void AddGrowth(size_t index, const SequenceGrowth& growth, AppendedStep& out) {
 
 }  // namespace
 
+// Whether an append takes, publishes and copies no block, and cannot fail.
+inline bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_tokens,
+                                           uint32_t computed_tokens, uint32_t known_losses) const {
+  const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
+  const uint64_t places = uint64_t{TableSize(sequence.reserved_tokens)} * tokens_per_block_.value();
+  if (token_count > places || sequence.borrows_tail || sequence.has_waiting_tokens()) return false;
+  if (sequence.must_be_freed || sequence.keyed || windows_.any_slides()) return false;
+  if (known_losses != sequence.losses || known_losses != sequence.known_losses) return false;
+  return computed_tokens == 0 ||
+         (computed_tokens >= sequence.computed_tokens && computed_tokens <= token_count &&
+          tokens_per_block_.BlockForToken(computed_tokens) ==
+              tokens_per_block_.BlockForToken(sequence.computed_tokens));
+}
+
+// REQUIRES: StaysInBlock.
+inline void RunningSequences::AppendInBlock(Sequence& sequence, absl::Span<const TokenId> tokens,
+                                            uint32_t computed_tokens) const {
+  for (const auto& window : windows_)
+    window->sequences().WriteTokens(sequence, sequence.token_count, tokens);
+  sequence.token_count += static_cast<uint32_t>(tokens.size());
+  sequence.reserved_tokens = std::max(sequence.reserved_tokens, sequence.token_count);
+  sequence.computed_tokens = std::max(sequence.computed_tokens, computed_tokens);
+}
+
+absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendTokens(
+    SessionId session, SequenceId sequence, absl::Span<const TokenId> tokens,
+    uint32_t computed_tokens, absl::Time now, uint32_t known_losses,
+    absl::Span<const ClientKey> keys) {
+  OperationScope op = runner_.Begin(now);
+  const auto found = sequences_.find({session, sequence});
+  if (found == sequences_.end()) return FindSequence(session, sequence).status();
+  Sequence& growing = *found->second;
+  // Usually the token's place is in the last block, and only that token is written.
+  if (keys.empty() && StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
+    AppendInBlock(growing, tokens, computed_tokens);
+    return Growth{.first_block = TableSize(growing.reserved_tokens), .sequence = &growing};
+  }
+  return AppendBlocks(op, session, growing, tokens, keys, computed_tokens, known_losses);
+}
+
 absl::StatusOr<AppendedStep> RunningSequences::AppendStep(SessionId session,
                                                           const pagoda::AppendStep& step,
                                                           absl::Time now) {
+  // Expiries apply even if the call is refused.
+  runner_.Begin(now);
   if (absl::Status status = CheckStep(step); !status.ok()) return status;
   AppendedStep appended;
   absl::Span<const TokenId> rest = step.tokens;

@@ -50,22 +50,45 @@ class SessionEndings {
   SessionEndings(const SessionEndings&) = delete;
   SessionEndings& operator=(const SessionEndings&) = delete;
 
-  // --- As BlockManager's methods of the same names ---
+  // --- Ends ---
 
-  absl::Status CloseSession(SessionRef ref, absl::Time now, EndIn how);
-  size_t ExpireSessions(absl::Time now, EndIn how, absl::Duration pause);
-  absl::Status EndSession(SessionId session, absl::Time now, EndIn how);
+  // Frees the session's sequences and raw blocks. Committed blocks stay cached. With this call the
+  // client states that nothing of it touches the blocks any more. If the session is already over
+  // and quarantined, the call is this acknowledgement and ends the quarantine. The session is over
+  // at once: no further call of it is accepted. Errors: as BlockManager::CheckSession.
+  absl::Status CloseSession(SessionRef ref, absl::Time now, EndIn how = EndIn::kOneCall);
+  // Closes the sessions whose lease has run out. Returns how many. Cost: O(sessions). `pause`: a
+  // time before `now` in which the caller could hear no renewal. No lease ran in it.
+  size_t ExpireSessions(absl::Time now, EndIn how = EndIn::kOneCall,
+                        absl::Duration pause = absl::ZeroDuration());
+  // Ends a session as if its lease had run out, for an operator. Errors: UNKNOWN_SESSION.
+  absl::Status EndSession(SessionId session, absl::Time now, EndIn how = EndIn::kOneCall);
+  // Frees blocks of the oldest session that is over, or of the oldest released quarantine: about
+  // `max_blocks` blocks, but at least one whole sequence. One call does one kind of work: first
+  // deferred releases, then sequences, then raw blocks. Returns whether anything is left to free.
   bool ContinueEndings(absl::Time now, uint32_t max_blocks);
+  // Whether the session is over and still has blocks.
   bool IsEnding(SessionId session) const;
-  bool IsQuarantined(SessionId session) const { return quarantines_.contains(session); }
-  std::vector<SessionId> QuarantinedSessions(SessionId from, size_t limit) const;
-  std::vector<QuarantineInfo> Quarantines() const;
-  absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now, EndIn how);
-  void QuarantineFree(absl::Time now);
-
-  // The number of sessions and quarantines that have begun to end; that have ended.
+  // The sessions and quarantines that have begun to end, and that have ended. The oldest ends
+  // first.
   uint64_t begun() const { return begun_; }
   uint64_t ended() const { return begun_ - endings_.size(); }
+
+  // --- Quarantines ---
+
+  // Whether blocks of the session are quarantined. Cost: O(log quarantines). QuarantinedSessions()
+  // costs the same, plus the number of sessions that it returns.
+  bool IsQuarantined(SessionId session) const { return quarantines_.contains(session); }
+  // At most `limit` sessions with quarantined blocks, ascending, starting at the id `from`.
+  std::vector<SessionId> QuarantinedSessions(SessionId from, size_t limit) const;
+  // All quarantines, ascending by session. Cost: O(quarantines).
+  std::vector<QuarantineInfo> Quarantines() const;
+  // Ends a quarantine. Returns the number of its blocks. Errors: UNKNOWN_QUARANTINE.
+  absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now,
+                                             EndIn how = EndIn::kOneCall);
+  // After a warm restart a client of the earlier run may still write. So every primary slot that is
+  // free now is quarantined, as session 0. REQUIRES: nothing but a restore has happened yet.
+  void QuarantineFree(absl::Time now);
 
   void AddStats(ManagerStats* stats) const;
 

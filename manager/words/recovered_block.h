@@ -14,7 +14,7 @@
 
 namespace pagoda {
 
-// Content and place of one cached block. BlockManager::Restore makes it reusable again.
+// Content and place of one cached block. WarmRestart::Restore makes it reusable again.
 struct RecoveredBlock {
   static constexpr size_t kRoot = ~size_t{0};
 

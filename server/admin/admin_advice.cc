@@ -82,7 +82,7 @@ absl::Status AdminService::GetHitRateCurve(const Identity& caller,
   if (!cache.ok()) return cache.status();
   const absl::StatusOr<std::vector<double>> factors = FactorsOf(request);
   if (!factors.ok()) return factors.status();
-  const ManagerStats stats = (*cache)->manager->Stats();
+  const ManagerStats stats = (*cache)->manager->Read(&BlockManager::Stats);
   for (size_t i = 0; i < stats.windows.size(); ++i) {
     WindowToCurve(stats.windows[i], (*cache)->manager->info(),
                   (*cache)->layout->windows()[i].block_bytes(), *factors, response->add_windows());

@@ -46,7 +46,7 @@ absl::Status AdminService::ListCaches(const Identity& caller, const v1::ListCach
   }
   for (const CachePtr& cache : caches) {
     v1::CacheRow* const row = response->add_caches();
-    const ManagerStats stats = cache->manager->Stats();
+    const ManagerStats stats = cache->manager->Read(&BlockManager::Stats);
     CacheInfoToProto(cache->manager->info(), row->mutable_cache());
     if (cache->identity.has_value()) IdentityToProto(*cache->identity, row->mutable_identity());
     LayersToProto(cache->layout->spec().layers, row->mutable_layers());

@@ -1,6 +1,7 @@
 // The part of AdminService that lists sessions, sequences, tenants and the blocks of a prefix.
 #include <optional>
 
+#include "manager/cache_lists.h"
 #include "server/admin/admin_service.h"
 #include "server/admin/page.h"
 #include "server/rpc/cache_service.h"
@@ -18,7 +19,9 @@ absl::Status AdminService::ListSessions(const Identity& caller,
   if (!start.ok()) return start.status();
   const size_t size = PageSize(request.page_size());
   // One row more than the page holds: the next page begins there.
-  std::vector<SessionRow> rows = (*cache)->manager->Sessions(SessionId(start->major), size + 1);
+  std::vector<SessionRow> rows = (*cache)->manager->Read([&](const BlockManager& core) {
+    return core.lists().Sessions(SessionId(start->major), size + 1, (*cache)->manager->now());
+  });
   if (rows.size() > size) {
     response->set_next_page_token(PageToken({.major = rows.back().session.value()}));
     rows.pop_back();
@@ -48,8 +51,10 @@ absl::Status AdminService::ListSequences(const Identity& caller,
   const absl::StatusOr<PageStart> start = ParsePageToken(request.page_token());
   if (!start.ok()) return start.status();
   const size_t size = PageSize(request.page_size());
-  std::vector<SequenceRow> rows = (*cache)->manager->Sequences(
-      only, {SessionId(start->major), SequenceId(start->minor)}, size + 1);
+  std::vector<SequenceRow> rows = (*cache)->manager->Read([&](const BlockManager& core) {
+    return core.lists().Sequences(only, {SessionId(start->major), SequenceId(start->minor)},
+                                  size + 1);
+  });
   if (rows.size() > size) {
     response->set_next_page_token(
         PageToken({.major = rows.back().session.value(), .minor = rows.back().sequence.value()}));
@@ -69,7 +74,8 @@ absl::Status AdminService::ListTenants(const Identity& caller,
   const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
   if (!cache.ok()) return cache.status();
   const SharedManager& manager = *(*cache)->manager;
-  for (const TenantUsage& usage : manager.TenantUses()) {
+  for (const TenantUsage& usage :
+       manager.Read([](const BlockManager& core) { return core.lists().TenantUses(); })) {
     if (!caller.is_operator() && usage.tenant != caller.tenant) continue;
     TenantUsageToProto(usage, parts_.admission->tenants()[usage.tenant], manager.info(),
                        response->add_tenants());
@@ -85,11 +91,13 @@ absl::Status AdminService::InspectPrefix(const Identity& caller,
   const absl::StatusOr<MatchPrefix> prompt = PromptFromProto(request);
   if (!prompt.ok()) return prompt.status();
   const absl::StatusOr<InspectedPrefix> prefix =
-      (*cache)->manager->InspectPrefix({.name_space = prompt->name_space,
-                                        .tokens = prompt->tokens,
-                                        .extra_token_ids = prompt->extra_token_ids,
-                                        .multimodal_items = prompt->multimodal_items,
-                                        .keys = prompt->keys});
+      (*cache)->manager->Read([&](const BlockManager& core) {
+        return core.lists().InspectPrefix({.name_space = prompt->name_space,
+                                           .tokens = prompt->tokens,
+                                           .extra_token_ids = prompt->extra_token_ids,
+                                           .multimodal_items = prompt->multimodal_items,
+                                           .keys = prompt->keys});
+      });
   if (!prefix.ok()) return prefix.status();
   InspectedPrefixToProto(*prefix, (*cache)->manager->info(), response);
   return absl::OkStatus();

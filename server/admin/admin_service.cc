@@ -83,7 +83,7 @@ v1::DaemonState StateOf(ServingState::Phase phase) {
 
 void CacheToStatus(const CacheParts& cache, v1::GetStatusResponse* out) {
   const SharedManager& manager = *cache.manager;
-  const ManagerStats stats = manager.Stats();
+  const ManagerStats stats = manager.Read(&BlockManager::Stats);
   out->set_epoch(manager.epoch().value());
   CacheInfoToProto(manager.info(), out->mutable_cache());
   for (uint32_t i = 0; i < stats.windows.size(); ++i) {

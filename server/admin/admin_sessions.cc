@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/counted.h"
 #include "base/error.h"
+#include "manager/sequences/session_endings.h"
 #include "server/admin/admin_service.h"
 #include "server/log/log.h"
 #include "wire/vocabulary.h"
@@ -23,7 +24,8 @@ absl::Status AdminService::ListQuarantines(const Identity& caller,
                                            v1::ListQuarantinesResponse* response) {
   const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
   if (!cache.ok()) return cache.status();
-  for (const QuarantineInfo& info : (*cache)->manager->Quarantines()) {
+  for (const QuarantineInfo& info : (*cache)->manager->Read(
+           [](const BlockManager& core) { return core.endings().Quarantines(); })) {
     v1::QuarantineInfo* out = response->add_quarantines();
     out->set_session_id(info.session.value());
     out->set_client_name(info.client_name);

@@ -46,7 +46,8 @@ bool BatchRun::RanBefore(uint64_t retry_id, uint64_t fingerprint) {
     return true;
   }
   // The session can have ended since.
-  const absl::Status session = context_.manager->CheckSession(session_);
+  const absl::Status session =
+      context_.manager->Read([&](const BlockManager& core) { return core.CheckSession(session_); });
   if (!session.ok()) {
     Answer(session);
   } else if (!begun.ok()) {

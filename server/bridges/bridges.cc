@@ -159,7 +159,9 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
           .first_number = first_number,
           .read_snapshot =
               [manager](const SnapshotPosition& from) {
-                return manager->ReadSnapshot(from, kSnapshotBlocks, kSnapshotTokens);
+                return manager->Read([&](const BlockManager& core) {
+                  return core.ReadSnapshot(from, kSnapshotBlocks, kSnapshotTokens, manager->now());
+                });
               }},
       &manager->log(), std::move(sinks));
   if (!bridges->feed_->started().ok()) return bridges->feed_->started();

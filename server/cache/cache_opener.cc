@@ -14,7 +14,9 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/fair_count.h"
+#include "manager/cache_lists.h"
 #include "manager/policy/eviction_policy.h"
+#include "manager/sequences/session_endings.h"
 #include "pools/memory/shared_memory.h"
 #include "server/log/log.h"
 #include "server/supervision/serving_state.h"
@@ -83,8 +85,10 @@ std::string Difference(const OpenCacheCall& there, const OpenCacheCall& asked) {
 bool HasSessions(ServedCache& cache) {
   const SharedManager& manager = cache.manager();
   const size_t own = cache.parts().exchange->has_session() ? 1 : 0;
-  return manager.Sessions(SessionId(0), own + 1).size() > own ||
-         !manager.QuarantinedSessions().empty();
+  return manager.Read([&](const BlockManager& core) {
+    return core.lists().Sessions(SessionId(0), own + 1, manager.now()).size() > own ||
+           !core.endings().QuarantinedSessions(SessionId(0), 1).empty();
+  });
 }
 
 // The file that lists clients' caches for the next daemon. It lies on the disk if the configuration
@@ -458,7 +462,9 @@ uint64_t CacheOpener::Retire(uint32_t number) {
   SessionId from(0);
   constexpr size_t kPiece = 256;
   while (true) {
-    const std::vector<SessionRow> rows = parts.manager->Sessions(from, kPiece);
+    const std::vector<SessionRow> rows = parts.manager->Read([&](const BlockManager& core) {
+      return core.lists().Sessions(from, kPiece, parts.manager->now());
+    });
     for (const SessionRow& row : rows) {
       if (parts.manager->EndSession(row.session).ok()) ++ended;
     }
@@ -478,7 +484,7 @@ uint64_t CacheOpener::Retire(uint32_t number) {
 void CacheOpener::Look(Brought& brought, absl::Time now) const {
   const bool used = HasSessions(*brought.cache);
   // Second, so that a session that ends meanwhile is in one of the two.
-  const auto ends = brought.cache->manager().Stats().session_counters.ended;
+  const auto ends = brought.cache->manager().Read(&BlockManager::Stats).session_counters.ended;
   const uint64_t ended = std::accumulate(ends.begin(), ends.end(), uint64_t{0});
   if (used || ended != std::exchange(brought.ended_sessions, ended)) {
     brought.had_session = true;

@@ -66,7 +66,7 @@ class DiskTier {
   // Calls Stop.
   ~DiskTier();
 
-  // The recovered blocks, for BlockManager::RestoreDisk. Call it once.
+  // The recovered blocks, for WarmRestart::RestoreDisk. Call it once.
   std::vector<RecoveredWindow> TakeFound() { return std::move(recovery_.windows); }
   // Logs how many of the recovered blocks are cached again, or why none is.
   void LogRestored(const absl::StatusOr<uint64_t>& restored) const;

@@ -6,6 +6,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "manager/restart/slot_stamps.h"
+#include "manager/warm_restart.h"
 #include "pools/memory/shared_memory.h"
 #include "pools/types.h"
 #include "server/log/log.h"
@@ -27,7 +28,7 @@ void Restore(const KeptTable& table, WindowSize window, uint32_t window_index, B
   absl::Status status = left.status();
   if (left.ok()) {
     if (!left->has_value()) return;  // The first run.
-    status = core.RestoreLearned(window_index, **left);
+    status = core.restart().RestoreLearned(window_index, **left);
   }
   if (status.ok()) {
     Tell(LogLevel::kInfo, window, "the eviction policy knows what the last run learned");
@@ -53,7 +54,7 @@ absl::StatusOr<std::unique_ptr<KeptLearning>> KeptLearning::Open(const CacheLayo
   auto kept = absl::WrapUnique(new KeptLearning(layout, std::move(instance)));
   for (uint32_t w = 0; w < layout.windows().size(); ++w) {
     kept->tables_.emplace_back();
-    if (core->Learned(w).empty()) continue;
+    if (core->restart().Learned(w).empty()) continue;
     const WindowSize window = layout.windows()[w].window;
     absl::StatusOr<KeptTable> table = KeptTable::Create(
         TableName(kept->instance_, window), StampsFingerprint(layout, w, Tier::kPrimary));
@@ -78,7 +79,10 @@ void KeptLearning::Keep() {
 
 void KeptLearning::Save(const SharedManager& manager) {
   for (uint32_t w = 0; w < tables_.size(); ++w) {
-    if (!tables_[w].has_value() || tables_[w]->Write(manager.Learned(w))) continue;
+    if (!tables_[w].has_value()) continue;
+    const std::vector<std::byte> learned =
+        manager.Read([&](const BlockManager& core) { return core.restart().Learned(w); });
+    if (tables_[w]->Write(learned)) continue;
     Tell(LogLevel::kError, layout_.windows()[w].window,
          "what the eviction policy learned is too large to be kept");
   }

@@ -53,7 +53,7 @@ class KeptMemory {
   static absl::StatusOr<std::unique_ptr<KeptMemory>> Open(PoolSet* pools, const Options& options,
                                                           Supervisor* supervisor);
 
-  // The recovered blocks, for BlockManager::Restore. Call it once.
+  // The recovered blocks, for WarmRestart::Restore. Call it once.
   std::vector<RecoveredWindow> TakeFound() { return std::move(recovery_.windows); }
   const RecoveryReport& report() const { return recovery_.report; }
   // Whether a client of an earlier daemon could still map the pools at the start.

@@ -14,6 +14,8 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "manager/accounts/tenants.h"
+#include "manager/sequences/session_endings.h"
+#include "manager/warm_restart.h"
 #include "pools/gpu_transfers/transfers.h"
 #include "pools/memory/shared_memory.h"
 #include "pools/sizing.h"
@@ -104,7 +106,10 @@ std::string InstanceName(const Config& config, uint32_t number) {
 
 // The calls of the writers' table to the core.
 WriterProcesses::Core CoreOf(SharedManager* manager) {
-  return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
+  const auto check = [=](SessionRef session) {
+    return manager->Read([&](const BlockManager& core) { return core.CheckSession(session); });
+  };
+  return {.check = check,
           .tenant = [=](SessionRef session) -> absl::StatusOr<std::string> {
             const absl::StatusOr<TenantId> tenant = manager->TenantOf(session);
             if (!tenant.ok()) return tenant.status();
@@ -207,7 +212,7 @@ absl::Status ServedCache::MakeCore(const SizingPlan& sizes) {
     Restore(**core);
   }
   if (disk_ != nullptr) {
-    disk_->LogRestored((*core)->RestoreDisk(disk_->TakeFound(), plan_.start_time));
+    disk_->LogRestored((*core)->restart().RestoreDisk(disk_->TakeFound(), plan_.start_time));
   }
   log_ = std::make_unique<EventLog>(EventLog::Limits{.max_events = config_.events.max_events,
                                                      .max_bytes = config_.events.max_bytes});
@@ -330,14 +335,15 @@ absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
 }
 
 void ServedCache::Restore(BlockManager& core) {
-  const absl::StatusOr<uint64_t> restored = core.Restore(kept_->TakeFound(), plan_.start_time);
+  const absl::StatusOr<uint64_t> restored =
+      core.restart().Restore(kept_->TakeFound(), plan_.start_time);
   if (!restored.ok()) {
     Log(LogLevel::kError, absl::StrCat("warm restart: the cache begins empty, because ",
                                        std::string(restored.status().message())));
     kept_->Forget();
   }
   if (!kept_->may_have_old_writers()) return;
-  core.QuarantineFree(plan_.start_time);
+  core.endings().QuarantineFree(plan_.start_time);
   Log(LogLevel::kWarning,
       "warm restart: clients of the last run still have the pools open; the free slots are in "
       "quarantine until these clients end");

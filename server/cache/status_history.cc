@@ -32,7 +32,7 @@ StatusHistory::StatusHistory(const SharedManager* manager, const Transfers* tran
 }
 
 void StatusHistory::Look() {
-  const StatusSample sample = SampleOf(manager_->Stats(), transfers_->stats(),
+  const StatusSample sample = SampleOf(manager_->Read(&BlockManager::Stats), transfers_->stats(),
                                        manager_->log().last(), SharedManager::Now());
   absl::MutexLock lock(&mutex_);
   samples_.push_back(sample);

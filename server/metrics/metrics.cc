@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "manager/accounts/tenants.h"
+#include "manager/cache_lists.h"
 #include "prometheus/text_serializer.h"
 #include "server/bridges/bridges.h"
 #include "server/cache/cache_opener.h"
@@ -176,8 +177,8 @@ Families Metrics::Merged(std::vector<std::pair<std::string, Families>> by_cache)
 }
 
 Families Metrics::CollectCache(const CacheParts& cache) const {
-  const ManagerStats stats = cache.manager->Stats();
-  const std::vector<TenantUsage> uses = cache.manager->TenantUses();
+  const auto [stats, uses] = cache.manager->Read(
+      [](const BlockManager& core) { return std::pair(core.Stats(), core.lists().TenantUses()); });
   Families families;
   Append(CollectCacheMetrics({.stats = stats,
                               .uses = uses,

@@ -270,8 +270,9 @@ void DigestIndex::EndSnapshot() {
 }
 
 void DigestIndex::ReadSnapshot() {
-  const SnapshotPiece piece =
-      options_.manager->ReadSnapshot(*snapshot_, kSnapshotBlocks, kSnapshotTokens);
+  const SnapshotPiece piece = options_.manager->Read([&](const BlockManager& core) {
+    return core.ReadSnapshot(*snapshot_, kSnapshotBlocks, kSnapshotTokens, options_.manager->now());
+  });
   // The first piece starts at its own revision: no block was passed before it.
   if (*snapshot_ == SnapshotPosition()) next_ = Revision(piece.revision.value() + 1);
   if (!ApplyPassed(piece.revision)) return BeginSnapshot();

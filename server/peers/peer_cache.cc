@@ -11,6 +11,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "manager/cache_lists.h"
 #include "manager/exchange/stored_prefix.h"
 #include "pools/layout.h"
 #include "pools/memory/memory_place.h"
@@ -75,14 +76,17 @@ std::vector<bool> PeerCache::Exist(uint32_t window_index,
     places.push_back(i);
   }
   if (blocks.empty()) return exist;
-  const LocatedBlocks located = options_.manager->LocateBlocks(window_index, blocks);
+  const LocatedBlocks located = options_.manager->Read(
+      [&](const BlockManager& core) { return core.lists().LocateBlocks(window_index, blocks); });
   for (size_t i = 0; i < places.size(); ++i) exist[places[i]] = located.blocks[i].has_value();
   return exist;
 }
 
 std::optional<LocatedBlock> PeerCache::Locate(uint32_t window_index, BlockId block,
                                               Revision& revision) {
-  LocatedBlocks located = options_.manager->LocateBlocks(window_index, {&block, 1});
+  LocatedBlocks located = options_.manager->Read([&](const BlockManager& core) {
+    return core.lists().LocateBlocks(window_index, {&block, 1});
+  });
   revision = located.revision;
   return located.blocks.front();
 }

@@ -155,7 +155,9 @@ bool CacheService::AcknowledgeOld(const Identity& caller, const CacheParts& cach
 void CacheService::SweepSessions() {
   const auto check = [this](SessionRef session) {
     const absl::StatusOr<CachePtr> cache = caches_->OfSession(session.id);
-    return cache.ok() ? (*cache)->manager->CheckSession(session) : cache.status();
+    if (!cache.ok()) return cache.status();
+    return (*cache)->manager->Read(
+        [&](const BlockManager& core) { return core.CheckSession(session); });
   };
   answers_.Sweep([&](SessionRef session) { return check(session).ok(); });
   rings_.EndIf(check);
@@ -211,7 +213,9 @@ absl::StatusOr<CachePtr> CacheService::CacheToMap(SessionRef session) const {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
   absl::StatusOr<CachePtr> cache = caches_->OfSession(session.id);
   if (!cache.ok()) return cache;
-  if (absl::Status status = (*cache)->manager->CheckSession(session); !status.ok()) return status;
+  const absl::Status open =
+      (*cache)->manager->Read([&](const BlockManager& core) { return core.CheckSession(session); });
+  if (!open.ok()) return open;
   if (absl::Status status = CheckOpener(session.id); !status.ok()) return status;
   return cache;
 }

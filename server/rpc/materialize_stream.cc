@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/counted.h"
 #include "base/error.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/shared_manager.h"
 #include "server/batch/batch_run.h"
 #include "wire/vocabulary.h"
@@ -59,7 +60,9 @@ absl::StatusOr<MaterializeStream::Step> MaterializeStream::Next() {
   for (int tries = 0; tries < kTries; ++tries) {
     absl::StatusOr<SequenceKv> kv = Look();
     if (!kv.ok()) return kv.status();
-    if (kv->ready > options_.cache->manager->completed_ticket()) {
+    const Ticket completed = options_.cache->manager->Read(
+        [](const BlockManager& core) { return core.completed_ticket(); });
+    if (kv->ready > completed) {
       // Sets the range only when the bytes are there: copies that fail shorten it.
       return Step(kv->ready);
     }
@@ -88,9 +91,13 @@ absl::StatusOr<MaterializeStream::Step> MaterializeStream::Next() {
 }
 
 absl::StatusOr<SequenceKv> MaterializeStream::Look() {
-  absl::StatusOr<SequenceKv> kv = options_.cache->manager->ReadSequence(
-      options_.session, options_.sequence, reader_.window_index(), next_ / block_tokens(),
-      BlocksOf(NextTokens()));
+  absl::StatusOr<SequenceKv> kv =
+      options_.cache->manager->Read([&](const BlockManager& core) -> absl::StatusOr<SequenceKv> {
+        if (absl::Status open = core.CheckSession(options_.session); !open.ok()) return open;
+        return core.sequences().ReadSequence(options_.session.id, options_.sequence,
+                                             reader_.window_index(), next_ / block_tokens(),
+                                             BlocksOf(NextTokens()));
+      });
   if (!kv.ok()) return kv;
   if (kv->must_be_freed || (version_.has_value() && kv->losses != losses_)) {
     return MakeError(

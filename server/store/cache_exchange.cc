@@ -128,8 +128,9 @@ void CacheExchange::FromDisk(const std::shared_ptr<FetchCall>& call) {
       RunOne(*options_.manager, call->session, std::move(prefetch));
   if (!result.ok()) return call->done(result.status());
   const auto& prefetched = std::get<PrefetchedPrefix>(*result);
-  const bool is_waiting = prefetched.fetch > options_.manager->completed_ticket(Lane::kFetch);
-  if (!is_waiting || ++call->disk_rounds > kMaxDiskRounds ||
+  const Ticket completed = options_.manager->Read(
+      [](const BlockManager& core) { return core.completed_ticket(Lane::kFetch); });
+  if (prefetched.fetch <= completed || ++call->disk_rounds > kMaxDiskRounds ||
       SharedManager::Now() >= call->deadline) {
     return FromSource(call);
   }

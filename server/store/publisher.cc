@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "base/error.h"
 #include "manager/accounts/tenants.h"
+#include "manager/cache_lists.h"
 
 namespace pagoda::server {
 namespace {
@@ -216,7 +217,9 @@ void StorePublisher::Tick() {
 void StorePublisher::Take(absl::Time now) {
   const uint32_t room = std::min(queue_->room(), kMostTaken);
   if (room == 0) return;
-  if (manager_.publishable().queued == 0) {
+  const uint32_t queued =
+      manager_.Read([](const BlockManager& core) { return core.lists().publishable().queued; });
+  if (queued == 0) {
     gathered_at_.reset();
     return;
   }
@@ -255,7 +258,8 @@ void StorePublisher::Stop() {
 
 PublisherStats StorePublisher::stats() const {
   PublisherStats stats = queue_->stats();
-  const PublishableBlocks blocks = manager_.publishable();
+  const PublishableBlocks blocks =
+      manager_.Read([](const BlockManager& core) { return core.lists().publishable(); });
   stats.queued_blocks = blocks.queued;
   stats.forgotten_blocks = blocks.forgotten;
   return stats;

@@ -120,7 +120,9 @@ absl::Status WatchStream::SendPiece(absl::Time now) {
   if (!looked.ok()) return looked.status();
   bool caught_up = *looked == last;
   for (int pieces = 0; caught_up && pieces < kPiecesPerMessage; ++pieces) {
-    const SnapshotPiece piece = manager_->ReadSnapshot(*snapshot_, kPieceBlocks, kPieceTokens);
+    const SnapshotPiece piece = manager_->Read([&](const BlockManager& core) {
+      return core.ReadSnapshot(*snapshot_, kPieceBlocks, kPieceTokens, manager_->now());
+    });
     const Revision end(piece.revision.value() + 1);
     looked = AddPassed(*looked, end, &events);
     if (!looked.ok()) return looked.status();

@@ -1,4 +1,5 @@
 #include "tests/conformance/conformance.h"
+#include "manager/sequences/running_sequences.h"
 #include "tests/manager/fixtures/host_tiers.h"
 
 #include <algorithm>
@@ -126,7 +127,7 @@ void ConformanceTest::CarryOut(const CopyOrder& order) {
 }
 
 std::vector<ShortenedSequence> ConformanceTest::ReadShortened() {
-  std::vector<ShortenedSequence> shortened = core_->Shortened(session_);
+  std::vector<ShortenedSequence> shortened = core_->sequences().Shortened(session_);
   for (const ShortenedSequence& sequence : shortened) {
     Running& running = running_.at(sequence.sequence.value());
     running.computed_tokens = sequence.computed_tokens;

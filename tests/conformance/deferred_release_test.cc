@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "manager/sequences/session_endings.h"
 #include "tests/conformance/conformance.h"
 
 namespace pagoda {
@@ -129,7 +130,7 @@ TEST_F(DeferredReleaseTest, TheSessionsEndEndsItsDeferredReleases) {
       Run(other->ref.id, AddSequence{.sequence = SequenceId{1}, .tokens = Range(0, 7)}).ok());
   ASSERT_TRUE(Run(other->ref.id, FreeSequence{.sequence = SequenceId{1}}).ok());
   EXPECT_EQ(Primary().in_flight, 2u);
-  ASSERT_TRUE(core_->CloseSession(other->ref, now_).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(other->ref, now_).ok());
   EXPECT_EQ(Primary().in_flight, 0u);
   EXPECT_EQ(Primary().free, 4u);
 }
@@ -158,7 +159,7 @@ TEST_F(DeferredReleaseTest, OtherSessionsComeAndGoWithinABatch) {
   const auto other = core_->OpenSession("other", absl::InfiniteDuration(), now_);
   Free(1);
   EXPECT_EQ(Primary().in_flight, 1u);
-  ASSERT_TRUE(core_->CloseSession(other->ref, now_).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(other->ref, now_).ok());
   Free(2);
   EXPECT_EQ(Primary().in_flight, 2u);
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "manager/cache_lists.h"
 #include "tests/conformance/conformance.h"
 
 namespace pagoda {
@@ -204,12 +205,12 @@ class NamedPrefixTest : public ConformanceTest {
       operation.multimodal_items = items;
       return operation;
     };
-    const BlockManager::Prompt prompt{.name_space = kNowhere,
-                                      .tokens = tokens,
-                                      .extra_token_ids = ids,
-                                      .multimodal_items = items};
+    const SequencePrompt prompt{.name_space = kNowhere,
+                                .tokens = tokens,
+                                .extra_token_ids = ids,
+                                .multimodal_items = items};
     const auto inspect = [&] {
-      auto inspected = core_->InspectPrefix(prompt);
+      auto inspected = core_->lists().InspectPrefix(prompt);
       EXPECT_TRUE(inspected.ok()) << inspected.status();
       return *std::move(inspected);
     };
@@ -271,10 +272,10 @@ TEST_F(NamedPrefixTest, WhatDoesNotFitTheTokensIsRefused) {
   refuse(SetRetention{});
   refuse(InvalidatePrefix{});
   refuse(QueryCapacity{});
-  EXPECT_EQ(ReasonOf(core_
-                         ->InspectPrefix({.name_space = kNowhere,
-                                          .tokens = Range(0, 7),
-                                          .extra_token_ids = short_ids})
+  EXPECT_EQ(ReasonOf(core_->lists()
+                         .InspectPrefix({.name_space = kNowhere,
+                                         .tokens = Range(0, 7),
+                                         .extra_token_ids = short_ids})
                          .status()),
             Reason::kInvalidArgument);
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "manager/sequences/session_endings.h"
 #include "tests/conformance/conformance.h"
 
 namespace pagoda {
@@ -197,7 +198,7 @@ TEST_F(PinsTest, ASessionsEndDoesNotEndItsPins) {
   const auto other = core_->OpenSession("other", absl::InfiniteDuration(), now_);
   const auto pinned = Run(other->ref.id, PinPrefix{.tokens = Range(0, 7)});
   ASSERT_TRUE(pinned.ok());
-  ASSERT_TRUE(core_->CloseSession(other->ref, now_).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(other->ref, now_).ok());
   EXPECT_EQ(Primary().pinned, 2u);
   Unpin(pinned->pin);  // Any session may.
   EXPECT_EQ(Primary().pinned, 0u);

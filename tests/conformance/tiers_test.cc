@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "manager/sequences/running_sequences.h"
 #include "tests/conformance/conformance.h"
 
 namespace pagoda {
@@ -417,7 +418,8 @@ TEST_F(TiersTest, ACommitThatDoesNotKnowOfALossIsRefused) {
   copies_ = Copies::kByHand;
   EXPECT_EQ(Add(2, Range(0, 5) + Tokens{99}), 6u);
   Complete(pending().begin()->first, absl::DataLossError("planted"));
-  EXPECT_THAT(core_->Shortened(session_), SizeIs(1)) << "an answer that is lost on its way";
+  EXPECT_THAT(core_->sequences().Shortened(session_), SizeIs(1))
+      << "an answer that is lost on its way";
   const CommitTokens unaware{.sequence = SequenceId{2}, .computed_tokens = 7};
   ExpectRefused(Reason::kKvLost, unaware);
   ExpectRefused(Reason::kKvLost,
@@ -442,7 +444,7 @@ TEST_F(TiersTest, AForkKnowsNoMoreOfLossesThanItsSource) {
   ASSERT_TRUE(forked.ok());
   EXPECT_EQ(forked->losses, 1u);
   EXPECT_EQ(forked->computed_tokens, 4u);
-  EXPECT_THAT(core_->Shortened(session_), SizeIs(2));
+  EXPECT_THAT(core_->sequences().Shortened(session_), SizeIs(2));
   ExpectRefused(Reason::kKvLost,
                 AppendTokens{.sequence = SequenceId{3}, .tokens = {100}, .computed_tokens = 7});
   Run(FreeSequence{SequenceId{3}}).IgnoreError();

@@ -75,8 +75,8 @@ class EngineOn {
 
   // Every block is free or cached, no sequence is left, and the core is sound.
   void ExpectNothingHeld() {
-    cache_.manager().CheckInvariants();
-    EXPECT_EQ(cache_.manager().Stats().sequences, 0u);
+    cache_.manager().Read(&BlockManager::CheckInvariants);
+    EXPECT_EQ(cache_.manager().Read(&BlockManager::Stats).sequences, 0u);
     EXPECT_EQ(cache_.occupancy().active, 0u);
     EXPECT_EQ(cache_.occupancy().free + cache_.occupancy().cached, cache_.occupancy().capacity);
   }
@@ -365,7 +365,7 @@ TEST(EngineTest, WhatCouldNotBeFreedIsFreedBeforeTheNextRequest) {
     return number == 3 || number == 4 ? Failure::kNotRun : Failure::kNone;
   });
   EXPECT_EQ(StatusOf(*engine, on.Request()).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(on.cache().manager().Stats().sequences, 1u);
+  EXPECT_EQ(on.cache().manager().Read(&BlockManager::Stats).sequences, 1u);
   EXPECT_TRUE(StatusOf(*engine, on.Request()).ok());
   on.ExpectNothingHeld();
 }
@@ -395,7 +395,7 @@ TEST(EngineTest, AnEngineDoesNotGoOnWithACacheOfAnotherModel) {
   const absl::Status refused = on.engine().Attach(other.OpenClient());
   EXPECT_EQ(ReasonOf(refused), Reason::kModelMismatch);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("the engine's model is"));
-  EXPECT_EQ(other.manager().Stats().sessions, 0u);
+  EXPECT_EQ(other.manager().Read(&BlockManager::Stats).sessions, 0u);
   ExpectGolden(on.golden(), on.Generate(on.Request()), 1e-4f);
 }
 

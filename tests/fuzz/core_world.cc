@@ -10,6 +10,9 @@
 #include "google/rpc/error_details.pb.h"
 #include "manager/accounts/tenants.h"
 #include "manager/policy/eviction_policy.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
+#include "manager/sequences/session_endings.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/wire/result_messages.h"
 #include "wire/event_bytes.h"
@@ -97,7 +100,7 @@ void CheckError(const absl::Status& status, const v1::OperationResult& result) {
 
 CoreWorld::CoreWorld(ByteReader& in)
     : in_(in), core_(*BlockManager::Create(DrawOptions(in))), clients_(kClients) {
-  if (in.OneIn(8)) core_->QuarantineFree(now_);  // As after a restart.
+  if (in.OneIn(8)) core_->endings().QuarantineFree(now_);  // As after a restart.
   for (Client& client : clients_) OpenSession(client);
   Follow();
 }
@@ -127,7 +130,7 @@ void CoreWorld::Step() {
     }
     case 10:
       now_ += absl::Milliseconds(in_.Byte() * 20);
-      core_->ExpireSessions(now_);
+      core_->endings().ExpireSessions(now_);
       break;
     case 11:
     case 12:
@@ -152,7 +155,7 @@ void CoreWorld::ChangeSession(Client& client) {
   switch (in_.Below(10)) {
     case 0:
       // Refused if the lease has run out.
-      (void)core_->CloseSession(client.session, now_);
+      (void)core_->endings().CloseSession(client.session, now_);
       OpenSession(client);
       break;
     case 1:
@@ -161,7 +164,7 @@ void CoreWorld::ChangeSession(Client& client) {
     case 2:
       if (core_->AttachStream(client.session).ok()) {
         now_ += kLease;
-        core_->ExpireSessions(now_);
+        core_->endings().ExpireSessions(now_);
         PAGODA_CHECK(core_->CheckSession(client.session).ok(), "a stream keeps its session alive");
         core_->DetachStream(client.session.id, now_);
       }
@@ -181,10 +184,10 @@ void CoreWorld::ChangeSession(Client& client) {
       core_->NoteWriterGone(client.session.id);
       break;
     case 8:
-      (void)core_->EndSession(client.session.id, now_);
+      (void)core_->endings().EndSession(client.session.id, now_);
       break;
     case 9:
-      (void)core_->ReleaseQuarantine(SessionId{in_.Below(8)}, now_);
+      (void)core_->endings().ReleaseQuarantine(SessionId{in_.Below(8)}, now_);
       break;
     default:
       (void)core_->KeepAlive(client.session, now_);
@@ -209,7 +212,7 @@ void CoreWorld::SendBatch(Client& client, const v1::Batch& batch) {
   BatchStateToProto({.results = {},
                      .revision = core_->revision(),
                      .completed = core_->completed_ticket(),
-                     .shortened = core_->Shortened(client.session.id)},
+                     .shortened = core_->sequences().Shortened(client.session.id)},
                     &state);
   for (const v1::ShortenedSequence& shortened : state.shortened()) {
     client.losses[shortened.sequence_id()] = shortened.losses();
@@ -323,17 +326,17 @@ void CoreWorld::EndAll() {
   while (!copies_.empty()) EndCopy(0, absl::OkStatus());
   for (const Client& client : clients_) {
     // Sessions that a wrong token or a lease has ended are refused.
-    (void)core_->CloseSession(client.session, now_);
+    (void)core_->endings().CloseSession(client.session, now_);
   }
   now_ += 2 * kLease;
-  core_->ExpireSessions(now_);
-  for (const QuarantineInfo& quarantine : core_->Quarantines()) {
-    PAGODA_CHECK(core_->ReleaseQuarantine(quarantine.session, now_).ok(),
+  core_->endings().ExpireSessions(now_);
+  for (const QuarantineInfo& quarantine : core_->endings().Quarantines()) {
+    PAGODA_CHECK(core_->endings().ReleaseQuarantine(quarantine.session, now_).ok(),
                  "a quarantine that is listed can be ended");
   }
   core_->Maintain(now_, 0);  // Pins whose lease is over end without a call.
-  for (const PinInfo& pin : core_->ListPins().pins) {
-    PAGODA_CHECK(core_->UnpinPrefix(pin.pin, now_).ok(), "a pin that is listed can be ended");
+  for (const PinInfo& pin : core_->prefixes().ListPins().pins) {
+    PAGODA_CHECK(core_->prefixes().Unpin(pin.pin, now_).ok(), "a pin that is listed can be ended");
   }
   Follow();
   while (!copies_.empty()) EndCopy(0, absl::OkStatus());

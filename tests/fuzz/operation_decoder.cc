@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "wire/rows.h"
 
@@ -248,7 +249,8 @@ class Decoder {
     if (const auto found = client_.losses.find(out->sequence_id()); found != client_.losses.end()) {
       out->set_known_losses(found->second);
     }
-    const auto sequence = core_.FindSequence(client_.session.id, SequenceId{out->sequence_id()});
+    const auto sequence =
+        core_.sequences().FindSequence(client_.session.id, SequenceId{out->sequence_id()});
     const uint32_t tokens = sequence.ok() ? (*sequence)->token_count : 0;
     auto added = static_cast<uint32_t>(out->tokens_size());
     const bool keyed = sequence.ok() && (*sequence)->keyed;
@@ -287,7 +289,8 @@ class Decoder {
 
   void Truncate(v1::TruncateSequenceRequest* out) {
     out->set_sequence_id(DrawSequence(in_));
-    const auto sequence = core_.FindSequence(client_.session.id, SequenceId{out->sequence_id()});
+    const auto sequence =
+        core_.sequences().FindSequence(client_.session.id, SequenceId{out->sequence_id()});
     const uint32_t tokens = sequence.ok() ? (*sequence)->token_count : 4;
     out->set_token_count(Number(in_, tokens + 1));
   }
@@ -341,7 +344,8 @@ class Decoder {
   void Describe(v1::DescribeBlocksRequest* out) {
     out->set_window_size(DrawWindow());
     std::vector<BlockRef> blocks = RawBlocks(out);
-    const auto sequence = core_.FindSequence(client_.session.id, SequenceId{DrawSequence(in_)});
+    const auto sequence =
+        core_.sequences().FindSequence(client_.session.id, SequenceId{DrawSequence(in_)});
     for (size_t w = 0; sequence.ok() && w < (*sequence)->windows.size(); ++w) {
       if (core_.info().windows[w].window.value() != out->window_size()) continue;
       for (const BlockHandle& block : (*sequence)->windows[w].table) blocks.push_back(block.ref());

@@ -23,6 +23,7 @@
 #include "manager/restart/recovery.h"
 #include "manager/restart/slot_checksum.h"
 #include "manager/restart/stamp_set.h"
+#include "manager/warm_restart.h"
 #include "manager/words/retention.h"
 #include "pools/pool.h"
 #include "tests/fuzz/byte_reader.h"
@@ -272,7 +273,7 @@ class State {
                return block.slot.tier == Tier::kSecondary;
              }) <= kSecondaryBlocks;
     });
-    PAGODA_CHECK(core->Restore(windows, absl::UnixEpoch()).ok() == fits,
+    PAGODA_CHECK(core->restart().Restore(windows, absl::UnixEpoch()).ok() == fits,
                  "what was recovered can be restored");
     core->CheckInvariants();
     core->ResetPrefixCache(absl::UnixEpoch());

@@ -7,8 +7,12 @@
 
 #include "base/error.h"
 #include "manager/policy/eviction_policy.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -34,8 +38,8 @@ class BlockManagerTest : public ::testing::Test {
 
   absl::StatusOr<uint32_t> Add(uint64_t id, const std::vector<TokenId>& prompt,
                                uint32_t reserved = 0, const NamespaceKey& name_space = {}) {
-    const auto added =
-        core_->AddSequence(session_, SequenceId{id}, name_space, prompt, reserved, now_);
+    const auto added = core_->sequences().AddSequence(session_, SequenceId{id},
+                                                      PromptOf(name_space, prompt, reserved), now_);
     if (!added.ok()) return added.status();
     return added->matched_tokens;
   }
@@ -46,21 +50,25 @@ class BlockManagerTest : public ::testing::Test {
     Free(id);
   }
   void Commit(uint64_t id, const std::vector<TokenId>& tokens, uint32_t computed) {
-    ASSERT_EQ(core_->CommitTokens(session_, SequenceId{id}, tokens, computed, now_).status(),
-              absl::OkStatus());
+    ASSERT_EQ(
+        core_->sequences().CommitTokens(session_, SequenceId{id}, tokens, computed, now_).status(),
+        absl::OkStatus());
   }
   void Append(uint64_t id, const std::vector<TokenId>& tokens, uint32_t computed = 0) {
-    ASSERT_EQ(core_->AppendTokens(session_, SequenceId{id}, tokens, computed, now_).status(),
-              absl::OkStatus());
+    ASSERT_EQ(
+        core_->sequences().AppendTokens(session_, SequenceId{id}, tokens, computed, now_).status(),
+        absl::OkStatus());
   }
   void Free(uint64_t id) {
-    ASSERT_EQ(core_->FreeSequence(session_, SequenceId{id}, now_), absl::OkStatus());
+    ASSERT_EQ(core_->sequences().FreeSequence(session_, SequenceId{id}, now_), absl::OkStatus());
   }
   TierOccupancy Primary() const { return core_->Stats().windows[0].tiers[0]; }
-  const Sequence& Find(uint64_t id) { return **core_->FindSequence(session_, SequenceId{id}); }
+  const Sequence& Find(uint64_t id) {
+    return **core_->sequences().FindSequence(session_, SequenceId{id});
+  }
   std::vector<BlockHandle> TableOf(uint64_t id) { return Find(id).windows[0].table; }
   uint32_t Match(const std::vector<TokenId>& tokens, const NamespaceKey& name_space = {}) const {
-    return core_->MatchPrefix(name_space, tokens);
+    return core_->prefixes().Match(PromptOf(name_space, tokens));
   }
 
   absl::Time now_ = absl::UnixEpoch();
@@ -89,8 +97,8 @@ TEST_F(BlockManagerTest, AFreshPoolHandsOutSlotsInAscendingOrder) {
 TEST_F(BlockManagerTest, ABlockIsTakenOnlyWhenABoundaryIsCrossed) {
   Make(8, 4);
   ASSERT_TRUE(Add(1, Range(0, 2)).ok());
-  EXPECT_EQ(core_->AppendTokens(session_, SequenceId{1}, {{3}}, 0, now_)->blocks, 0u);
-  const auto growth = core_->AppendTokens(session_, SequenceId{1}, {{4}}, 0, now_);
+  EXPECT_EQ(core_->sequences().AppendTokens(session_, SequenceId{1}, {{3}}, 0, now_)->blocks, 0u);
+  const auto growth = core_->sequences().AppendTokens(session_, SequenceId{1}, {{4}}, 0, now_);
   EXPECT_EQ(growth->first_block, 1u);
   EXPECT_EQ(growth->blocks, 1u);
   EXPECT_EQ(TableOf(1).size(), 2u);
@@ -219,8 +227,9 @@ TEST_F(BlockManagerTest, AnAppendThatDoesNotFitLeavesNoTrace) {
   Make(2, 4);
   ASSERT_TRUE(Add(1, Range(0, 3)).ok());
   ASSERT_TRUE(Add(2, Range(10, 13)).ok());
-  EXPECT_EQ(ReasonOf(core_->AppendTokens(session_, SequenceId{1}, {{4}}, 4, now_).status()),
-            Reason::kBlocksExhausted);
+  EXPECT_EQ(
+      ReasonOf(core_->sequences().AppendTokens(session_, SequenceId{1}, {{4}}, 4, now_).status()),
+      Reason::kBlocksExhausted);
   EXPECT_EQ(Find(1).token_count, 4u);
   EXPECT_EQ(Find(1).computed_tokens, 0u);
   EXPECT_TRUE(core_->DumpTree(kFullAttention).empty());
@@ -231,10 +240,11 @@ TEST_F(BlockManagerTest, TheReservationGrowsWithTheChunks) {
   ASSERT_TRUE(Add(1, Range(0, 15), 6).ok());
   EXPECT_EQ(TableOf(1).size(), 2u);
   EXPECT_EQ(Find(1).token_count, 16u);
-  EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {}, 7, now_).status()),
-            Reason::kReservationExceeded);
+  EXPECT_EQ(
+      ReasonOf(core_->sequences().CommitTokens(session_, SequenceId{1}, {}, 7, now_).status()),
+      Reason::kReservationExceeded);
   Commit(1, {}, 6);
-  ASSERT_TRUE(core_->ReserveTokens(session_, SequenceId{1}, 10, now_).ok());
+  ASSERT_TRUE(core_->sequences().ReserveTokens(session_, SequenceId{1}, 10, now_).ok());
   EXPECT_EQ(TableOf(1).size(), 4u);
   Commit(1, {}, 16);
   EXPECT_EQ(Match(Range(0, 20)), 16u) << "the late tokens reached their blocks";
@@ -243,9 +253,10 @@ TEST_F(BlockManagerTest, TheReservationGrowsWithTheChunks) {
 TEST_F(BlockManagerTest, CapacityIsReservedBeforeTheTokensAreKnown) {
   Make(8, 4);
   ASSERT_TRUE(Add(1, Range(0, 3)).ok());
-  EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {{4}}, 0, now_).status()),
-            Reason::kReservationExceeded);
-  EXPECT_EQ(core_->ReserveTokens(session_, SequenceId{1}, 2, now_)->blocks, 1u);
+  EXPECT_EQ(
+      ReasonOf(core_->sequences().CommitTokens(session_, SequenceId{1}, {{4}}, 0, now_).status()),
+      Reason::kReservationExceeded);
+  EXPECT_EQ(core_->sequences().ReserveTokens(session_, SequenceId{1}, 2, now_)->blocks, 1u);
   Commit(1, {4, 5}, 0);
   EXPECT_EQ(Find(1).token_count, 6u);
 }
@@ -254,10 +265,12 @@ TEST_F(BlockManagerTest, ComputedTokensOnlyGrow) {
   Make(8, 4);
   ASSERT_TRUE(Add(1, Range(0, 7)).ok());
   Commit(1, {}, 5);
-  EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {}, 4, now_).status()),
-            Reason::kComputedBackwards);
-  EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {}, 9, now_).status()),
-            Reason::kComputedBeyondTokens);
+  EXPECT_EQ(
+      ReasonOf(core_->sequences().CommitTokens(session_, SequenceId{1}, {}, 4, now_).status()),
+      Reason::kComputedBackwards);
+  EXPECT_EQ(
+      ReasonOf(core_->sequences().CommitTokens(session_, SequenceId{1}, {}, 9, now_).status()),
+      Reason::kComputedBeyondTokens);
   Commit(1, {}, 0);  // 0 leaves it.
   EXPECT_EQ(Find(1).computed_tokens, 5u);
 }
@@ -269,8 +282,10 @@ TEST_F(BlockManagerTest, AbsurdCountsAreRefusedByName) {
   EXPECT_EQ(ReasonOf(Add(1, Range(0, 3), 4'000'000'000).status()), Reason::kInvalidCount);
   ASSERT_TRUE(Add(1, Range(0, 3)).ok());
   EXPECT_EQ(ReasonOf(Add(1, Range(0, 3)).status()), Reason::kSequenceExists);
-  EXPECT_EQ(ReasonOf(core_->ReserveTokens(session_, SequenceId{1}, 4'294'967'295, now_).status()),
-            Reason::kInvalidCount);
+  EXPECT_EQ(
+      ReasonOf(
+          core_->sequences().ReserveTokens(session_, SequenceId{1}, 4'294'967'295, now_).status()),
+      Reason::kInvalidCount);
   const auto huge = core_->Execute(session_, AllocateBlocks{.count = 4'294'967'295}, now_);
   EXPECT_EQ(ReasonOf(huge.status()), Reason::kInvalidCount);
   EXPECT_EQ(ReasonOf(core_->Execute(session_, AllocateBlocks{.count = 0}, now_).status()),
@@ -283,10 +298,12 @@ TEST_F(BlockManagerTest, AbsurdCountsAreRefusedByName) {
 TEST_F(BlockManagerTest, RawBlocksAreFreedOnceAndByTheirOwner) {
   Make(4, 4);
   std::vector<BlockHandle> blocks(2);
-  ASSERT_TRUE(core_->AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_).ok());
+  ASSERT_TRUE(core_->raw_blocks()
+                  .AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_)
+                  .ok());
   const BlockRef first = blocks[0].ref(), second = blocks[1].ref();
   const auto free = [&](SessionId session, std::vector<BlockRef> refs) {
-    return ReasonOf(core_->FreeBlocks(session, kFullAttention, refs, now_));
+    return ReasonOf(core_->raw_blocks().FreeBlocks(session, kFullAttention, refs, now_));
   };
   const SessionId other = core_->OpenSession("other", absl::InfiniteDuration(), now_)->ref.id;
   EXPECT_EQ(free(other, {first}), Reason::kForeignBlock);
@@ -332,8 +349,11 @@ TEST_F(BlockManagerTest, RawBlocksAreEventsById) {
   Make(8, 4);
   core_->TakeEvents();
   std::vector<BlockHandle> blocks(2);
-  ASSERT_TRUE(core_->AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_).ok());
-  ASSERT_TRUE(core_->FreeBlocks(session_, kFullAttention, {{blocks[0].ref()}}, now_).ok());
+  ASSERT_TRUE(core_->raw_blocks()
+                  .AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_)
+                  .ok());
+  ASSERT_TRUE(
+      core_->raw_blocks().FreeBlocks(session_, kFullAttention, {{blocks[0].ref()}}, now_).ok());
   const EventBatch events = core_->TakeEvents();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_THAT(std::get<CreatedEvent>(events[0].what).blocks,

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "manager/advice/hit_rate_curve.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/session_endings.h"
 #include "manager/tree/prefix_uses.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/testing.h"
@@ -159,8 +161,8 @@ TEST_F(CountersTest, ARequestsPromptCountsOnce) {
     ASSERT_TRUE(Run(session, FreeSequence{sequence}).ok());
   };
   const auto uses = [&] {
-    std::vector<PrefixNode> nodes(core_->num_prefix_nodes());
-    core_->PrefixNodes(0, absl::MakeSpan(nodes));
+    std::vector<PrefixNode> nodes(core_->lists().num_prefix_nodes());
+    core_->lists().PrefixNodes(0, absl::MakeSpan(nodes));
     return TopPrefixes(nodes, 8).size();
   };
   run(false);
@@ -259,13 +261,13 @@ TEST_F(CountersTest, ASessionsEndCountsAndSoDoItsBlocks) {
   const auto end = [](SessionEnd how) { return static_cast<size_t>(how); };
   const SessionRef closed = Open();
   Begin(closed, 1, 1);
-  ASSERT_TRUE(core_->CloseSession(closed, now_).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(closed, now_).ok());
   EXPECT_EQ(counters().ended[end(SessionEnd::kClosed)], 1u);
   EXPECT_EQ(counters().reclaimed_blocks[end(SessionEnd::kClosed)], 2u) << "cached, and evictable";
 
   const SessionRef ended = Open();
   ASSERT_TRUE(Run(ended, AllocateBlocks{.window = kFullAttention, .count = 3}).ok());
-  ASSERT_TRUE(core_->EndSession(ended.id, now_).ok());
+  ASSERT_TRUE(core_->endings().EndSession(ended.id, now_).ok());
   EXPECT_EQ(counters().ended[end(SessionEnd::kEndedByOperator)], 1u);
   EXPECT_EQ(counters().reclaimed_blocks[end(SessionEnd::kEndedByOperator)], 3u);
 
@@ -274,12 +276,12 @@ TEST_F(CountersTest, ASessionsEndCountsAndSoDoItsBlocks) {
   Begin(writer, 1, 2);
   ASSERT_TRUE(Run(writer, AllocateBlocks{.window = kFullAttention, .count = 1}).ok());
   now_ += kLease;
-  ASSERT_EQ(core_->ExpireSessions(now_), 1u);
+  ASSERT_EQ(core_->endings().ExpireSessions(now_), 1u);
   EXPECT_EQ(counters().ended[end(SessionEnd::kLeaseExpired)], 1u);
   EXPECT_EQ(counters().reclaimed_blocks[end(SessionEnd::kLeaseExpired)], 2u)
       << "what was published";
   EXPECT_EQ(counters().reclaimed_from_quarantine, 0u);
-  ASSERT_TRUE(core_->ReleaseQuarantine(writer.id, now_).ok());
+  ASSERT_TRUE(core_->endings().ReleaseQuarantine(writer.id, now_).ok());
   EXPECT_EQ(counters().reclaimed_from_quarantine, 1u) << "the raw block";
 }
 
@@ -289,7 +291,7 @@ TEST_F(CountersTest, ABlockThatAnotherSessionHoldsIsNotReclaimed) {
   Begin(one, 1, 1);
   Begin(other, 1, 1);
   const uint32_t active = core_->Stats().windows[0].tiers[0].active;
-  ASSERT_TRUE(core_->CloseSession(one, now_).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(one, now_).ok());
   EXPECT_EQ(core_->Stats().session_counters.reclaimed_blocks[0],
             active - core_->Stats().windows[0].tiers[0].active);
   EXPECT_LT(core_->Stats().session_counters.reclaimed_blocks[0], 2u);

@@ -1,5 +1,10 @@
 #include "tests/manager/largest_chunks.h"
 
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/running_sequences.h"
+#include "manager/sequences/session_endings.h"
+#include "tests/manager/fixtures/prompt_of.h"
+
 #include <algorithm>
 #include <memory>
 
@@ -17,9 +22,9 @@ void CacheBothTiers(BlockManager& core) {
   std::vector<TokenId> tokens = Tokens(kCacheTokens);
   for (const TokenId first : {1'000u, 2'000u}) {
     tokens[0] = first;
-    ASSERT_TRUE(core.AddSequence(session, kFirst, {}, tokens, 0, kStart).ok());
-    ASSERT_TRUE(core.CommitTokens(session, kFirst, {}, kCacheTokens, kStart).ok());
-    ASSERT_TRUE(core.FreeSequence(session, kFirst, kStart).ok());
+    ASSERT_TRUE(core.sequences().AddSequence(session, kFirst, PromptOf({}, tokens), kStart).ok());
+    ASSERT_TRUE(core.sequences().CommitTokens(session, kFirst, {}, kCacheTokens, kStart).ok());
+    ASSERT_TRUE(core.sequences().FreeSequence(session, kFirst, kStart).ok());
     for (const CopyOrder& copy : core.TakeCopies()) {
       core.CompleteCopy(copy.ticket, absl::OkStatus(), kStart);
     }
@@ -31,12 +36,14 @@ void CacheBothTiers(BlockManager& core) {
 SessionRef OpenWithAllRaw(BlockManager& core) {
   const SessionRef ref = Open(core);
   std::vector<BlockHandle> blocks(kBlocks);
-  EXPECT_TRUE(core.AllocateBlocks(ref.id, kFullAttention, absl::MakeSpan(blocks), kStart).ok());
+  EXPECT_TRUE(core.raw_blocks()
+                  .AllocateBlocks(ref.id, kFullAttention, absl::MakeSpan(blocks), kStart)
+                  .ok());
   return ref;
 }
 
 void CloseWithAllRaw(BlockManager& core) {
-  ASSERT_TRUE(core.CloseSession(OpenWithAllRaw(core), kStart, EndIn::kChunks).ok());
+  ASSERT_TRUE(core.endings().CloseSession(OpenWithAllRaw(core), kStart, EndIn::kChunks).ok());
 }
 
 // Sequences of 64 blocks that fill the cache.
@@ -46,29 +53,31 @@ void CloseWithSequences(BlockManager& core) {
   std::vector<TokenId> tokens = Tokens(kTokens);
   for (uint32_t i = 0; i < kCacheTokens / kTokens; ++i) {
     tokens[0] = 1'000 + i;
-    ASSERT_TRUE(core.AddSequence(ref.id, SequenceId{i + 1}, {}, tokens, 0, kStart).ok());
-    ASSERT_TRUE(core.CommitTokens(ref.id, SequenceId{i + 1}, {}, kTokens, kStart).ok());
+    ASSERT_TRUE(
+        core.sequences().AddSequence(ref.id, SequenceId{i + 1}, PromptOf({}, tokens), kStart).ok());
+    ASSERT_TRUE(core.sequences().CommitTokens(ref.id, SequenceId{i + 1}, {}, kTokens, kStart).ok());
   }
-  ASSERT_TRUE(core.CloseSession(ref, kStart, EndIn::kChunks).ok());
+  ASSERT_TRUE(core.endings().CloseSession(ref, kStart, EndIn::kChunks).ok());
 }
 
 void ExpireWriter(BlockManager& core) {
   const SessionRef ref = OpenWithAllRaw(core);
   ASSERT_TRUE(core.NoteWriter(ref).ok());
-  ASSERT_EQ(core.ExpireSessions(kStart + kLease, EndIn::kChunks), 1u);
+  ASSERT_EQ(core.endings().ExpireSessions(kStart + kLease, EndIn::kChunks), 1u);
 }
 
 void ReleaseAll(BlockManager& core) {
   ExpireWriter(core);
-  while (core.ContinueEndings(kStart + kLease, kBlocks)) {
+  while (core.endings().ContinueEndings(kStart + kLease, kBlocks)) {
   }
-  const std::vector<SessionId> quarantined = core.QuarantinedSessions(SessionId{}, 1);
+  const std::vector<SessionId> quarantined = core.endings().QuarantinedSessions(SessionId{}, 1);
   ASSERT_EQ(quarantined.size(), 1u);
-  ASSERT_TRUE(core.ReleaseQuarantine(quarantined[0], kStart + kLease, EndIn::kChunks).ok());
+  ASSERT_TRUE(
+      core.endings().ReleaseQuarantine(quarantined[0], kStart + kLease, EndIn::kChunks).ok());
 }
 
 bool ContinueEnding(BlockManager& core) {
-  return core.ContinueEndings(kStart + kLease, SharedManager::kEndPiece);
+  return core.endings().ContinueEndings(kStart + kLease, SharedManager::kEndPiece);
 }
 
 bool ContinueReset(BlockManager& core) {

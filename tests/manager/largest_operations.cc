@@ -119,7 +119,7 @@ void CachePathWithHoles(Cache& cache) {
   cache.Run(SetRetention{.tokens = path, .retention = first});
   const uint32_t free = kBlocks - kHoles * (kFromHoleToHole + 1);
   cache.Run(AllocateBlocks{.window = kWindow, .count = free + kHoles});
-  EXPECT_EQ(cache.manager().Stats().windows[0].holes, kHoles - 1);
+  EXPECT_EQ(cache.manager().Read(&BlockManager::Stats).windows[0].holes, kHoles - 1);
 }
 
 // A step of as many sequences as possible, which have this many tokens before it. No two are alike.

@@ -9,8 +9,12 @@
 #include <vector>
 
 #include "events/event_log.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/running_sequences.h"
+#include "manager/sequences/session_endings.h"
 #include "manager/shared_manager.h"
 #include "pools/transfers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -71,7 +75,7 @@ class LocateBlocksTest : public testing::Test {
     client_.reset();
     manager_.SetDisk(nullptr);
     manager_.SetTransfers(nullptr);
-    manager_.CheckInvariants();
+    manager_.Read(&BlockManager::CheckInvariants);
   }
 
   void Serve(const std::vector<TokenId>& tokens) {
@@ -85,11 +89,15 @@ class LocateBlocksTest : public testing::Test {
     ASSERT_TRUE(RunOne<FreedSequence>(*client_, FreeSequence{.sequence = id}).ok());
   }
   InspectedBlock Inspect(const std::vector<TokenId>& tokens, size_t block = 0) {
-    return manager_.InspectPrefix({}, tokens)->blocks.at(block);
+    return manager_.Read([&](const BlockManager& core) {
+      return core.lists().InspectPrefix(PromptOf({}, tokens))->blocks.at(block);
+    });
   }
   std::optional<LocatedBlock> Locate(BlockId id) {
-    const LocatedBlocks located = manager_.LocateBlocks(0, {&id, 1});
-    EXPECT_EQ(located.revision, manager_.revision());
+    const LocatedBlocks located = manager_.Read([&](const BlockManager& core) {
+      return core.lists().LocateBlocks(0, {&id, 1});
+    });
+    EXPECT_EQ(located.revision, manager_.Read(&BlockManager::revision));
     EXPECT_EQ(located.blocks.size(), 1u);
     return located.blocks.at(0);
   }
@@ -106,7 +114,8 @@ TEST_F(LocateBlocksTest, ACachedBlockIsWhereTheTreeSays) {
   Serve(Range(0, 8));
   const InspectedBlock first = Inspect(Range(0, 8)), second = Inspect(Range(0, 8), 1);
   const std::vector<BlockId> ids = {second.block.id, BlockId{12'345'678}, first.block.id, kNoBlock};
-  const LocatedBlocks located = manager_.LocateBlocks(0, ids);
+  const LocatedBlocks located =
+      manager_.Read([&](const BlockManager& core) { return core.lists().LocateBlocks(0, ids); });
   ASSERT_EQ(located.blocks.size(), 4u);
   EXPECT_EQ(located.blocks[0], (LocatedBlock{.generation = second.block.generation,
                                              .hash = second.hash,
@@ -134,14 +143,17 @@ TEST_F(LocateBlocksTest, AResetThatHasNotReachedABlockHidesItAlready) {
   auto core = MakeCore(16, kBlockTokens);
   const absl::Time now = absl::UnixEpoch();
   const SessionRef session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref;
-  ASSERT_TRUE(core->AddSequence(session.id, SequenceId{1}, {}, Range(0, 32), 0, now).ok());
-  ASSERT_TRUE(core->CommitTokens(session.id, SequenceId{1}, {}, 32, now).ok());
-  ASSERT_TRUE(core->CloseSession(session, now).ok());
-  const BlockId last = core->InspectPrefix({}, Range(0, 32))->blocks.at(7).block.id;
-  ASSERT_TRUE(core->LocateBlocks(0, {&last, 1}).blocks[0].has_value());
+  ASSERT_TRUE(core->sequences()
+                  .AddSequence(session.id, SequenceId{1}, PromptOf({}, Range(0, 32)), now)
+                  .ok());
+  ASSERT_TRUE(core->sequences().CommitTokens(session.id, SequenceId{1}, {}, 32, now).ok());
+  ASSERT_TRUE(core->endings().CloseSession(session, now).ok());
+  const BlockId last =
+      core->lists().InspectPrefix(PromptOf({}, Range(0, 32)))->blocks.at(7).block.id;
+  ASSERT_TRUE(core->lists().LocateBlocks(0, {&last, 1}).blocks[0].has_value());
   while (!core->StepReset(1, now).done) {
-    if (core->InspectPrefix({}, Range(0, 32))->blocks.empty()) {
-      EXPECT_EQ(core->LocateBlocks(0, {&last, 1}).blocks[0], std::nullopt);
+    if (core->lists().InspectPrefix(PromptOf({}, Range(0, 32)))->blocks.empty()) {
+      EXPECT_EQ(core->lists().LocateBlocks(0, {&last, 1}).blocks[0], std::nullopt);
     }
   }
 }

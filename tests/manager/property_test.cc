@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/session_endings.h"
 #include "tests/events/shadow_tree.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 #include "tests/manager/naive_model.h"
 
@@ -206,7 +209,8 @@ class Scenario {
     if (prompt.empty()) return std::nullopt;
     const std::vector<NaiveModel::Path> sources = model_.Sources(salt, prompt);
     std::vector<BlockHandle> blocks;
-    const uint32_t matched = core_->MatchPrefix({.cache_salt = salt}, prompt, &blocks);
+    const uint32_t matched =
+        core_->prefixes().Match(PromptOf({.cache_salt = salt}, prompt), &blocks);
     EXPECT_EQ(matched, model_.Match(salt, prompt));
     if (matched % tokens_per_block_ == 0) return std::nullopt;
     for (const auto& [id, path] : PathsById(core_->DumpTree(kFullAttention))) {
@@ -332,7 +336,7 @@ class Scenario {
     }
   }
   void EndSession() {
-    ASSERT_TRUE(core_->CloseSession(sessions_[session_], now_).ok());
+    ASSERT_TRUE(core_->endings().CloseSession(sessions_[session_], now_).ok());
     for (uint64_t i = 0; i < kSequences; ++i) model_.Free({session().value(), i});
     model_.FreeRaw(static_cast<uint32_t>(raw_[session_].size()));
     raw_[session_].clear();

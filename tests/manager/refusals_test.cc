@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "manager/sequences/running_sequences.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/picture.h"
 #include "tests/manager/fixtures/testing.h"
@@ -231,7 +232,7 @@ TEST_F(RefusalTest, WhatLostItsKvIsNotCommitted) {
   Expect(Reason::kKvLost, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 9});
   Expect(Reason::kKvLost,
          AppendTokens{.sequence = SequenceId{1}, .tokens = {109}, .computed_tokens = 9});
-  EXPECT_THAT(core_->Shortened(session_),
+  EXPECT_THAT(core_->sequences().Shortened(session_),
               ::testing::ElementsAre(ShortenedSequence{SequenceId{1}, 0, 1}));
   Expect(Reason::kInvalidArgument,
          CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 9, .known_losses = 2});

@@ -8,8 +8,12 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/running_sequences.h"
 #include "tests/events/shadow_tree.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -52,20 +56,21 @@ class ResetTest : public ::testing::Test {
   // A sequence whose blocks are all published, and held.
   SequenceId Add(const std::vector<TokenId>& tokens) {
     const SequenceId id{++last_sequence_};
-    EXPECT_TRUE(core_->AddSequence(session_, id, kBase, tokens, 0, now_).ok());
-    EXPECT_TRUE(
-        core_->CommitTokens(session_, id, {}, static_cast<uint32_t>(tokens.size()), now_).ok());
+    EXPECT_TRUE(core_->sequences().AddSequence(session_, id, PromptOf(kBase, tokens), now_).ok());
+    EXPECT_TRUE(core_->sequences()
+                    .CommitTokens(session_, id, {}, static_cast<uint32_t>(tokens.size()), now_)
+                    .ok());
     Settle();
     return id;
   }
   void Free(SequenceId id) {
-    EXPECT_TRUE(core_->FreeSequence(session_, id, now_).ok());
+    EXPECT_TRUE(core_->sequences().FreeSequence(session_, id, now_).ok());
     Settle();
   }
   void Cache(const std::vector<TokenId>& tokens) { Free(Add(tokens)); }
   uint32_t Matched(std::vector<TokenId> tokens) {
     tokens.push_back(0);
-    return core_->MatchPrefix(kBase, tokens);
+    return core_->prefixes().Match(PromptOf(kBase, tokens));
   }
   BlockManager::ResetStep Step(uint32_t max_blocks) {
     const BlockManager::ResetStep step = core_->StepReset(max_blocks, now_);
@@ -143,11 +148,12 @@ TEST_F(ResetTest, AResetOfAllEndsTheOneThatWasBegunFirst) {
 TEST_F(ResetTest, AnEmptyCacheHasNothingToReset) {
   Make(4);
   const SequenceId running{1};
-  ASSERT_TRUE(core_->AddSequence(session_, running, kBase, Prompt(1, 2), 0, now_).ok());
+  ASSERT_TRUE(
+      core_->sequences().AddSequence(session_, running, PromptOf(kBase, Prompt(1, 2)), now_).ok());
   EXPECT_EQ(core_->ResetPrefixCache(now_), 0u);
   Settle();
   EXPECT_EQ(removed_events_, 0u);
-  ASSERT_TRUE(core_->CommitTokens(session_, running, {}, 8, now_).ok());
+  ASSERT_TRUE(core_->sequences().CommitTokens(session_, running, {}, 8, now_).ok());
   Settle();
   EXPECT_EQ(Matched(Prompt(1, 2)), 8u) << "what was published after it is cached";
 }
@@ -156,7 +162,7 @@ TEST_F(ResetTest, ASequenceKeepsItsBlocksAndPublishesNothingAnyMore) {
   Make(16);
   const SequenceId running = Add(Prompt(100, 3));
   Step(1);
-  ASSERT_TRUE(core_->AppendTokens(session_, running, Prompt(112, 2), 20, now_).ok());
+  ASSERT_TRUE(core_->sequences().AppendTokens(session_, running, Prompt(112, 2), 20, now_).ok());
   Settle();
   EXPECT_EQ(Matched(Prompt(100, 5)), 0u);
   FinishReset();
@@ -169,10 +175,10 @@ TEST_F(ResetTest, ASequenceMayEndBeforeTheResetComesToItsBlocks) {
   Make(16);
   const SequenceId running = Add(Prompt(100, 3));
   const SequenceId fork{77};
-  ASSERT_TRUE(core_->ForkSequence(session_, running, fork, now_).ok());
+  ASSERT_TRUE(core_->sequences().ForkSequence(session_, running, fork, now_).ok());
   Step(1);
   Free(running);
-  ASSERT_TRUE(core_->TruncateSequence(session_, fork, 6, now_).ok());
+  ASSERT_TRUE(core_->sequences().TruncateSequence(session_, fork, 6, now_).ok());
   Settle();
   Free(fork);
   EXPECT_EQ(Of(Tier::kPrimary).free + Of(Tier::kPrimary).cached, 16u);
@@ -183,9 +189,9 @@ TEST_F(ResetTest, ASequenceMayEndBeforeTheResetComesToItsBlocks) {
 TEST_F(ResetTest, SlotsOfLeavingBlocksAreTakenWithoutACopyOrAnEvent) {
   Make(6, 4);
   Cache(Prompt(100, 6));
-  ASSERT_TRUE(core_->OffloadPrefix(kBase, Prompt(100, 6), now_).ok());
+  ASSERT_TRUE(core_->prefixes().Offload(PromptOf(kBase, Prompt(100, 6)), now_).ok());
   Settle();
-  ASSERT_TRUE(core_->PrefetchPrefix(kBase, Prompt(100, 2), now_).ok());
+  ASSERT_TRUE(core_->prefixes().Prefetch(PromptOf(kBase, Prompt(100, 2)), now_).ok());
   Settle();
   Cache(Prompt(200, 4));
   ASSERT_EQ(Of(Tier::kPrimary).free, 0u);
@@ -194,7 +200,9 @@ TEST_F(ResetTest, SlotsOfLeavingBlocksAreTakenWithoutACopyOrAnEvent) {
   Step(1);
   // Fills the primary tier at once: two blocks of the first path lie in it, with two below.
   std::vector<BlockHandle> blocks(6);
-  ASSERT_TRUE(core_->AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_).ok());
+  ASSERT_TRUE(core_->raw_blocks()
+                  .AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_)
+                  .ok());
   Settle();
   EXPECT_EQ(copies_, copies) << "nobody reads these bytes again";
   EXPECT_EQ(removed_events_, events + 1) << "the reset's own";
@@ -223,19 +231,21 @@ TEST_F(ResetTest, PinsEndFirstAndInSteps) {
   Cache(Prompt(100, 2));
   Cache(Prompt(200, 2));
   const auto pin = [&](TokenId first) {
-    return core_->PinPrefix(session_, kBase, Prompt(first, 2), absl::InfiniteDuration(), now_)->pin;
+    return core_->prefixes()
+        .Pin(session_, PromptOf(kBase, Prompt(first, 2)), absl::InfiniteDuration(), now_)
+        ->pin;
   };
   const PinId one = pin(100), two = pin(200);
   Settle();
   EXPECT_EQ(Step(2).removed_blocks, 0u) << "it has not taken effect";
-  EXPECT_EQ(core_->ListPins().pins.size(), 1u);
+  EXPECT_EQ(core_->prefixes().ListPins().pins.size(), 1u);
   EXPECT_EQ(Matched(Prompt(100, 2)), 8u);
-  EXPECT_EQ(ReasonOf(core_->UnpinPrefix(one, now_)), Reason::kUnknownPin);
+  EXPECT_EQ(ReasonOf(core_->prefixes().Unpin(one, now_)), Reason::kUnknownPin);
   pin(100);  // Ends with the cut.
   Settle();
   EXPECT_EQ(Step(3).removed_blocks, 4u);
-  EXPECT_TRUE(core_->ListPins().pins.empty());
-  EXPECT_EQ(ReasonOf(core_->UnpinPrefix(two, now_)), Reason::kUnknownPin);
+  EXPECT_TRUE(core_->prefixes().ListPins().pins.empty());
+  EXPECT_EQ(ReasonOf(core_->prefixes().Unpin(two, now_)), Reason::kUnknownPin);
   FinishReset();
   EXPECT_EQ(Of(Tier::kPrimary).free, 16u);
 }
@@ -247,7 +257,8 @@ TEST_F(ResetTest, APriorityThatEndsMeanwhileIsNoEvent) {
       .ranges = {{.token_start = 0,
                   .token_end = 12,
                   .retention = {.priority = Priority{90}, .duration = absl::Seconds(1)}}}};
-  ASSERT_TRUE(core_->SetRetention(kBase, Prompt(100, 3), retention, now_).ok());
+  ASSERT_TRUE(
+      core_->prefixes().SetRetention(PromptOf(kBase, Prompt(100, 3)), retention, now_).ok());
   Settle();
   Step(1);
   now_ += absl::Seconds(2);
@@ -266,7 +277,8 @@ TEST_F(ResetTest, EvictionsDoNotHoldTheResetUp) {
   for (Step(16); core_->resetting(); Step(16)) {
     ++steps;
     BlockHandle block;
-    ASSERT_TRUE(core_->AllocateBlocks(session_, kFullAttention, {&block, 1}, now_).ok());
+    ASSERT_TRUE(
+        core_->raw_blocks().AllocateBlocks(session_, kFullAttention, {&block, 1}, now_).ok());
   }
   // Down the path, up again, and over all ids.
   EXPECT_LE(steps, 3 * kBlocks / 16 + 1);

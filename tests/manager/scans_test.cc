@@ -39,7 +39,7 @@ class ScansTest : public ::testing::Test {
                                         .epoch = Epoch{1}}),
                  &log_),
         client_(*OpenLocalCacheClient(&manager_, "test")) {}
-  ~ScansTest() override { manager_.CheckInvariants(); }
+  ~ScansTest() override { manager_.Read(&BlockManager::CheckInvariants); }
 
   template <class Result>
   Result Run(const Operation& operation) {
@@ -190,7 +190,7 @@ TEST(ScansBesideOthersTest, AnswersWhileTheCacheChanges) {
   stop = true;
   writer.join();
   EXPECT_THAT(manager.TopPrefixes(10), SizeIs(1));
-  manager.CheckInvariants();
+  manager.Read(&BlockManager::CheckInvariants);
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ TEST(SharedManagerTest, ATokenIsDrawnWithoutTheLock) {
   SharedManager* asked = nullptr;
   std::future<Revision> other;
   SharedManager manager(MakeCore(4, 4), &log, SharedManager::Now, [&] {
-    other = std::async(std::launch::async, [&] { return asked->revision(); });
+    other = std::async(std::launch::async, [&] { return asked->Read(&BlockManager::revision); });
     EXPECT_EQ(other.wait_for(std::chrono::seconds(10)), std::future_status::ready);
     return SessionToken(1, 2);
   });
@@ -115,10 +115,10 @@ TEST(SharedManagerTest, MaintenanceEndsAllThatHasExpired) {
                                   FreeSequence{.sequence = SequenceId{1}}};
   batch.resize(kMaxBatchOperations, PinPrefix{.tokens = {1, 2, 3, 4}, .lease = absl::Seconds(1)});
   ASSERT_TRUE(manager.Execute(ref, batch)->results.back().ok());
-  EXPECT_EQ(manager.Stats().pins, kMaxBatchOperations - 3);
+  EXPECT_EQ(manager.Read(&BlockManager::Stats).pins, kMaxBatchOperations - 3);
   now += absl::Seconds(1);
   manager.Maintain(0);
-  EXPECT_EQ(manager.Stats().pins, 0u);
+  EXPECT_EQ(manager.Read(&BlockManager::Stats).pins, 0u);
 }
 
 TEST(SharedManagerTest, WhatIsQuarantinedIsListedAndRemembered) {
@@ -167,7 +167,7 @@ TEST(SharedManagerTest, ABatchSucceedsOrFailsOperationByOperation) {
   EXPECT_TRUE(result->results[2].ok());
   EXPECT_TRUE(result->results[3].ok());
   EXPECT_EQ(result->revision, log.last()) << "the events are in the log before the answer is out";
-  manager.CheckInvariants();
+  manager.Read(&BlockManager::CheckInvariants);
 }
 
 TEST(SharedManagerTest, ABatchHasALimit) {
@@ -229,7 +229,7 @@ TEST_F(LongBatchTest, OthersComeBetweenTwoOfItsOperations) {
   std::atomic<bool> stop = false;
   std::atomic<int> looks = 0;
   std::thread other([&] {
-    for (; !stop; ++looks) (void)manager_.Stats();
+    for (; !stop; ++looks) (void)manager_.Read(&BlockManager::Stats);
   });
   // Without fairness at most one call, which waited for the whole batch, would end before it does.
   int most = 0;
@@ -282,7 +282,7 @@ TEST(SharedManagerTest, OthersComeBetweenTwoStepsOfAReset) {
       FreeSequence{.sequence = SequenceId{1}}};
   std::atomic<bool> stop = false;
   std::thread other([&] {
-    for (; !stop; ++looks) (void)manager.Stats();
+    for (; !stop; ++looks) (void)manager.Read(&BlockManager::Stats);
   });
   // If the reset ran in one go, at most one other call would end meanwhile.
   int most = 0;
@@ -296,7 +296,7 @@ TEST(SharedManagerTest, OthersComeBetweenTwoStepsOfAReset) {
   stop = true;
   other.join();
   EXPECT_GE(most, 10);
-  EXPECT_EQ(manager.Stats().windows[0].tiers[0].free, kBlocks);
+  EXPECT_EQ(manager.Read(&BlockManager::Stats).windows[0].tiers[0].free, kBlocks);
 }
 
 TEST(SharedManagerTest, ALocalSessionEndsWithItsClient) {
@@ -305,10 +305,10 @@ TEST(SharedManagerTest, ALocalSessionEndsWithItsClient) {
   {
     auto client = OpenLocalCacheClient(&manager, "test");
     ASSERT_TRUE(RunOne<AllocatedBlocks>(**client, AllocateBlocks{.count = 3}).ok());
-    EXPECT_EQ(manager.Stats().windows[0].tiers[0].active, 3u);
+    EXPECT_EQ(manager.Read(&BlockManager::Stats).windows[0].tiers[0].active, 3u);
   }
-  EXPECT_EQ(manager.Stats().windows[0].tiers[0].free, 4u);
-  EXPECT_EQ(manager.Stats().sessions, 0u);
+  EXPECT_EQ(manager.Read(&BlockManager::Stats).windows[0].tiers[0].free, 4u);
+  EXPECT_EQ(manager.Read(&BlockManager::Stats).sessions, 0u);
 }
 
 // Copies that end when a test says so.
@@ -343,7 +343,7 @@ class SharedCopiesTest : public ::testing::Test {
     EXPECT_TRUE(result.ok() && result->results.back().ok());
     manager_.SetTransfers(&transfers_);
   }
-  ~SharedCopiesTest() override { manager_.CheckInvariants(); }
+  ~SharedCopiesTest() override { manager_.Read(&BlockManager::CheckInvariants); }
 
   // Adds sequence 2, which has to wait for two copies.
   AddedSequence AddPrompt() {
@@ -365,14 +365,16 @@ class SharedCopiesTest : public ::testing::Test {
 
 TEST_F(SharedCopiesTest, WithoutTransfersCopiesAreDoneAtOnce) {
   EXPECT_THAT(transfers_.orders(), IsEmpty());
-  EXPECT_EQ(manager_.completed_ticket(), Ticket{2});
-  EXPECT_EQ(manager_.Stats().windows[0].tiers[1].cached, 2u);
+  EXPECT_EQ(manager_.Read([](const BlockManager& core) { return core.completed_ticket(); }),
+            Ticket{2});
+  EXPECT_EQ(manager_.Read(&BlockManager::Stats).windows[0].tiers[1].cached, 2u);
 }
 
 TEST_F(SharedCopiesTest, AWaitEndsWithItsCopies) {
   const AddedSequence added = AddPrompt();
   EXPECT_EQ(added.ready, transfers_.orders()[1].ticket);
-  EXPECT_EQ(manager_.completed_ticket(), Ticket{2});
+  EXPECT_EQ(manager_.Read([](const BlockManager& core) { return core.completed_ticket(); }),
+            Ticket{2});
   std::thread copies([this] {
     for (const CopyOrder& order : transfers_.orders()) {
       manager_.CompleteCopy(order.ticket, absl::OkStatus());
@@ -418,7 +420,7 @@ TEST_F(SharedCopiesTest, ABatchTellsWhatItsSessionLost) {
   AddPrompt();
   manager_.CompleteCopy(transfers_.orders()[0].ticket, absl::OkStatus());
   manager_.CompleteCopy(transfers_.orders()[1].ticket, absl::DataLossError("planted"));
-  EXPECT_EQ(manager_.revision(), log_.last()) << "its event is in the log";
+  EXPECT_EQ(manager_.Read(&BlockManager::revision), log_.last()) << "its event is in the log";
   CommitTokens commit{.sequence = SequenceId{2}, .computed_tokens = 9};
   Operation operation = commit;
   for (int i = 0; i < 2; ++i) {
@@ -439,7 +441,7 @@ TEST_F(SharedCopiesTest, ABatchWhoseStepsGoBackwardsDoesNotRun) {
   ASSERT_TRUE(client_->Execute({&operation, 1}, {.step = 7, .completed_step = 6}).ok());
   EXPECT_EQ(ReasonOf(client_->Execute({&operation, 1}, {.step = 6, .completed_step = 6}).status()),
             Reason::kStepBackwards);
-  EXPECT_EQ(manager_.Stats().windows[0].tiers[0].active, 1u);
+  EXPECT_EQ(manager_.Read(&BlockManager::Stats).windows[0].tiers[0].active, 1u);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ class HeldCopies {
   }
   ~HeldCopies() {
     Finish();
-    manager_->CheckInvariants();
+    manager_->Read(&BlockManager::CheckInvariants);
   }
 
   SharedManager& manager() { return *manager_; }
@@ -90,7 +90,8 @@ class HeldCopies {
     Run<FreedSequence>(session, FreeSequence{SequenceId(99)});
     const auto offloaded = Run<OffloadedPrefix>(session, OffloadPrefix{{}, tokens});
     EXPECT_GT(offloaded.blocks, 0u);
-    EXPECT_GT(offloaded.ready, manager_->completed_ticket());
+    EXPECT_GT(offloaded.ready,
+              manager_->Read([](const BlockManager& core) { return core.completed_ticket(); }));
     return offloaded.ready;
   }
 

@@ -139,7 +139,9 @@ DaemonTest::DaemonTest(Config config) {
 }
 
 DaemonTest::~DaemonTest() {
-  for (const CachePtr& cache : daemon_->caches().All()) cache->manager->CheckInvariants();
+  for (const CachePtr& cache : daemon_->caches().All()) {
+    cache->manager->Read(&BlockManager::CheckInvariants);
+  }
 }
 
 v1::OpenSessionResponse DaemonTest::Open(uint64_t lease_ms) {

@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "manager/cache_lists.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "tests/sim/disk_steps.h"
 #include "tests/sim/world.h"
@@ -58,7 +61,7 @@ void CheckCapacity(World& world) {
   for (const SimSession& session : world.sessions) {
     if (!session.open) continue;
     const absl::StatusOr<CapacityAnswer> answer =
-        world.core->QueryCapacity(session.ref.id, {.tokens = {0}});
+        world.core->prefixes().QueryCapacity(session.ref.id, {.tokens = {0}}, {});
     SIM_CHECK(answer.ok() && answer->windows.size() == world.num_windows(), "QueryCapacity fails");
     for (uint32_t w = 0; w < world.num_windows(); ++w) {
       const uint32_t counted = world.available(w, session.tenant);
@@ -107,7 +110,7 @@ void CheckSequences(World& world) {
     if (!session.in_table()) continue;
     for (const SimSequence& sequence : session.sequences) {
       const absl::StatusOr<const Sequence*> told =
-          world.core->FindSequence(session.ref.id, sequence.id);
+          world.core->sequences().FindSequence(session.ref.id, sequence.id);
       SIM_CHECK(told.ok() == sequence.running, "sequence ", sequence.id.value(), " of session ",
                 session.ref.id.value(), sequence.running ? " is gone" : " runs");
       if (!sequence.running) continue;
@@ -265,7 +268,7 @@ void World::Check() {
   }
   // The tenant is charged for blocks that a reset has cut off until the reset releases them.
   if (!config.tenants.empty() && !core->resetting()) {
-    const std::vector<TenantUsage> uses = core->TenantUses();
+    const std::vector<TenantUsage> uses = core->lists().TenantUses();
     for (const Accountant& accountant : accountants) accountant.Check(uses);
   }
   CheckCapacity(*this);

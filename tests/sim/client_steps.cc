@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "manager/sequences/running_sequences.h"
 #include "tests/sim/operations.h"
 
 namespace pagoda::sim {
@@ -23,7 +24,7 @@ StepRange DrawSteps(World& world, const SimSession& session) {
 // Every answer names the losses that no commit has named. Not every client reads the answer in
 // time.
 void ReadShortened(World& world, SimSession& session) {
-  const std::vector<ShortenedSequence> told = world.core->Shortened(session.ref.id);
+  const std::vector<ShortenedSequence> told = world.core->sequences().Shortened(session.ref.id);
   const bool reads = world.random.Percent(70);
   size_t expected = 0;
   for (SimSequence& sequence : session.sequences) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "manager/warm_restart.h"
 #include "tests/sim/operations.h"
 #include "tests/sim/world.h"
 
@@ -303,7 +304,7 @@ bool ExpireFetches(World& world) {
 // Every block of the file comes back if its parent came back too or was in memory. Exceptions:
 // tails beside longer blocks, and blocks above their tenant's quota.
 void RestoreDisk(World& world, const std::vector<RecoveredWindow>& windows) {
-  const absl::StatusOr<uint64_t> restored = world.core->RestoreDisk(windows, world.now);
+  const absl::StatusOr<uint64_t> restored = world.core->restart().RestoreDisk(windows, world.now);
   SIM_CHECK(restored.ok(), "RestoreDisk: ", restored.status().ToString());
   world.Absorb(
       {.reasons = Bit(RemovalReason::kTakenOver), .restores = true, .found_on_disk = &windows});

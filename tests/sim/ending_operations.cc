@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "manager/sequences/session_endings.h"
 #include "tests/sim/operations.h"
 
 namespace pagoda::sim {
@@ -81,15 +82,15 @@ SimSequence* FirstSequence(SimSession& session) {
 bool Continue(World& world, uint32_t max_blocks) {
   world.ApplyTime();
   if (world.Note()) world.Note(Text("  ContinueEndings(", max_blocks, ")"));
-  return world.core->ContinueEndings(world.now, max_blocks);
+  return world.core->endings().ContinueEndings(world.now, max_blocks);
 }
 
 // Its deferred releases end. Those of a quarantine end a few at a time. Only the core knows their
 // order, so in between only the core's invariants are checked.
 bool ContinueDeferred(World& world, const World::Ending& ending) {
-  const uint64_t ended = world.core->endings_ended();
+  const uint64_t ended = world.core->endings().ended();
   bool more = Continue(world, ending.session == nullptr ? world.random.Between(1, 8) : kEverything);
-  while (ending.session == nullptr && world.core->endings_ended() == ended) {
+  while (ending.session == nullptr && world.core->endings().ended() == ended) {
     world.core->CheckInvariants();
     more = Continue(world, world.random.Between(1, 8));
   }
@@ -155,7 +156,8 @@ void CloseEnded(World& world, SimSession& session) {
 
 void ContinueEnding(World& world) {
   if (world.endings.empty()) {
-    SIM_CHECK(!world.core->ContinueEndings(world.now, 1), "something ends where nothing does");
+    SIM_CHECK(!world.core->endings().ContinueEndings(world.now, 1),
+              "something ends where nothing does");
     world.Absorb({});
     return world.Check();
   }
@@ -195,7 +197,8 @@ void ContinueEnding(World& world) {
 void EndSession(World& world, SimSession& session) {
   if (world.Note()) world.Note(Text("  CloseSession(", session.ref.id.value(), ")"));
   BeginEnding(world, session, How::kByClient);
-  const absl::Status status = world.core->CloseSession(session.ref, world.now, EndIn::kChunks);
+  const absl::Status status =
+      world.core->endings().CloseSession(session.ref, world.now, EndIn::kChunks);
   SIM_CHECK(status.ok(), status.ToString());
   world.Absorb({});
   world.Check();
@@ -206,11 +209,12 @@ void EndQuarantine(World& world, size_t index) {
   world.quarantines.erase(world.quarantines.begin() + static_cast<ptrdiff_t>(index));
   world.endings.push_back({.id = quarantine.ref.id});
   if (quarantine.ref.id != SessionId{} && world.random.OneIn(2)) {
-    const absl::Status status = world.core->CloseSession(quarantine.ref, world.now, EndIn::kChunks);
+    const absl::Status status =
+        world.core->endings().CloseSession(quarantine.ref, world.now, EndIn::kChunks);
     SIM_CHECK(status.ok(), "an acknowledgement is refused: ", status.ToString());
   } else {
     const absl::StatusOr<uint32_t> released =
-        world.core->ReleaseQuarantine(quarantine.ref.id, world.now, EndIn::kChunks);
+        world.core->endings().ReleaseQuarantine(quarantine.ref.id, world.now, EndIn::kChunks);
     SIM_CHECK(released.ok() && *released == quarantine.blocks, "a quarantine of ",
               quarantine.blocks, " blocks ends otherwise");
   }
@@ -227,7 +231,7 @@ void CloseForeign(World& world, const SimQuarantine& quarantine) {
   const SimSession& other = world.sessions[world.random.Below(kMaxSessions)];
   guess.token = world.random.OneIn(2) ? other.ref.token : SessionToken{};
   if (guess.id != SessionId{} && guess.token == quarantine.ref.token) return;
-  const absl::Status status = world.core->CloseSession(guess, world.now, EndIn::kChunks);
+  const absl::Status status = world.core->endings().CloseSession(guess, world.now, EndIn::kChunks);
   world.Absorb({});
   world.Refused(status,
                 {guess.id == SessionId{} ? Reason::kUnknownSession : Reason::kStaleSession});
@@ -238,7 +242,8 @@ void CloseForeign(World& world, const SimQuarantine& quarantine) {
 // The client of a session whose lease has run out reports that it writes no more, while the
 // session's blocks are being freed.
 void AcknowledgeEnding(World& world, SimSession& session) {
-  const absl::Status status = world.core->CloseSession(session.ref, world.now, EndIn::kChunks);
+  const absl::Status status =
+      world.core->endings().CloseSession(session.ref, world.now, EndIn::kChunks);
   SIM_CHECK(status.ok(), "an acknowledgement is refused: ", status.ToString());
   session.writes = false;
   world.coverage.Add(Met::kEndingAcknowledged);
@@ -251,7 +256,7 @@ void AcknowledgeEnding(World& world, SimSession& session) {
 void QuarantineOp(World& world) {
   if (world.quarantines.empty()) {
     const absl::StatusOr<uint32_t> released =
-        world.core->ReleaseQuarantine(SessionId{1'000'000}, world.now, EndIn::kChunks);
+        world.core->endings().ReleaseQuarantine(SessionId{1'000'000}, world.now, EndIn::kChunks);
     world.Absorb({});
     world.Refused(released.status(), {Reason::kUnknownQuarantine});
     return world.Check();
@@ -274,9 +279,9 @@ void CloseSessionOp(World& world) {
   if (session.open) wrong.token = SessionToken{wrong.token.low() + 1, wrong.token.high()};
   const Reason reason =
       session.ref.id == SessionId{} ? Reason::kUnknownSession : Reason::kStaleSession;
-  const absl::Status status = world.random.OneIn(2)
-                                  ? world.core->CloseSession(wrong, world.now, EndIn::kChunks)
-                                  : world.core->KeepAlive(wrong, world.now).status();
+  const absl::Status status =
+      world.random.OneIn(2) ? world.core->endings().CloseSession(wrong, world.now, EndIn::kChunks)
+                            : world.core->KeepAlive(wrong, world.now).status();
   world.Absorb({});
   world.Refused(status, {reason});
   SIM_CHECK(ReasonOf(world.core->CheckSession(wrong)) == reason, "a session that is not there");
@@ -294,7 +299,7 @@ void ExpireSessionsOp(World& world) {
   std::sort(expired.begin(), expired.end(),
             [](const SimSession* a, const SimSession* b) { return a->ref.id < b->ref.id; });
   for (SimSession* session : expired) BeginEnding(world, *session, How::kByLease);
-  const size_t count = world.core->ExpireSessions(world.now, EndIn::kChunks);
+  const size_t count = world.core->endings().ExpireSessions(world.now, EndIn::kChunks);
   SIM_CHECK(count == expired.size(), count, " sessions expire instead of ", expired.size());
   world.coverage.Add(Met::kSessionExpired, count);
   world.Absorb({});

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "tests/sim/operations.h"
 
@@ -216,9 +217,9 @@ absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session, const S
   }
   if (!world.random.OneIn(3)) return Call<AppendedTokens>(world, session, op, scope);
   world.ApplyTime();
-  const absl::StatusOr<BlockManager::Growth> growth =
-      world.core->AppendTokens(session.ref.id, op.sequence, op.tokens, op.computed_tokens,
-                               world.now, op.known_losses, op.keys);
+  const absl::StatusOr<SequenceGrowth> growth =
+      world.core->sequences().AppendTokens(session.ref.id, op.sequence, op.tokens,
+                                           op.computed_tokens, world.now, op.known_losses, op.keys);
   world.Absorb(scope);
   if (!growth.ok()) return growth.status();
   const Sequence& sequence = *growth->sequence;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "manager/sequences/cached_prefixes.h"
 #include "tests/sim/match.h"
 #include "tests/sim/operations.h"
 
@@ -78,14 +79,9 @@ bool HasPlaceBelow(World& world, uint32_t window, TenantId owner) {
 namespace {
 
 // The answer about a prefix, beside its match in memory: how much is cached, and in which tiers.
-void CheckDescribed(World& world, const Content& content, const SentContent& sent,
+void CheckDescribed(World& world, const Content& content, const SequencePrompt& prompt,
                     uint32_t matched) {
-  const MatchedPrefix told =
-      world.core->DescribeMatch({.name_space = world.config.name_spaces[content.name_space],
-                                 .tokens = sent.tokens,
-                                 .extra_token_ids = sent.extra_token_ids,
-                                 .multimodal_items = sent.items,
-                                 .keys = sent.keys});
+  const MatchedPrefix told = world.core->prefixes().Describe(prompt);
   const uint32_t limit = MatchLimit(world.config, content);
   const uint32_t cached =
       MatchOracle(world, content.name_space, KeysOf(content), limit).Longest(limit);
@@ -106,14 +102,13 @@ void MatchOp(World& world) {
   const uint32_t limit = MatchLimit(world.config, content);
   const std::vector<MatchOracle> oracles =
       MatchOracle::InMemory(world, content.name_space, KeysOf(content), limit);
+  const SequencePrompt prompt{.name_space = world.config.name_spaces[content.name_space],
+                              .tokens = sent.tokens,
+                              .extra_token_ids = sent.extra_token_ids,
+                              .multimodal_items = sent.items,
+                              .keys = sent.keys};
   std::vector<BlockHandle> blocks;
-  const uint32_t matched =
-      world.core->MatchPrefix({.name_space = world.config.name_spaces[content.name_space],
-                               .tokens = sent.tokens,
-                               .extra_token_ids = sent.extra_token_ids,
-                               .multimodal_items = sent.items,
-                               .keys = sent.keys},
-                              &blocks);
+  const uint32_t matched = world.core->prefixes().Match(prompt, &blocks);
   world.Absorb({});
   const MatchOracle& match = WithLength(oracles, limit, matched);
   SIM_CHECK(matched == match.Longest(limit), "MatchPrefix finds ", matched, " tokens instead of ",
@@ -135,7 +130,7 @@ void MatchOp(World& world) {
               "MatchPrefix names block ", id, " in slot ", blocks[i].slot.value());
     if (world.shadows[w].node(id).tier != Tier::kPrimary) world.coverage.Add(Met::kMatchBelow);
   }
-  if (world.config.has_disk) CheckDescribed(world, content, sent, matched);
+  if (world.config.has_disk) CheckDescribed(world, content, prompt, matched);
   world.Check();
 }
 
@@ -145,8 +140,8 @@ void CapacityOp(World& world) {
   const uint32_t more = world.random.Below(3 * world.tokens_per_block());
   const SimSequence& sequence = PickSequence(world, *session);
   if (world.random.OneIn(2)) {
-    const auto answer = world.core->QueryCapacity(
-        session->ref.id, {.sequence = sequence.id, .max_new_tokens = more});
+    const auto answer = world.core->prefixes().QueryCapacity(
+        session->ref.id, {.sequence = sequence.id, .max_new_tokens = more}, {});
     world.Absorb({});
     if (!sequence.running) {
       world.Refused(answer.status(), {Reason::kUnknownSequence});
@@ -168,7 +163,8 @@ void CapacityOp(World& world) {
   const auto tokens = static_cast<uint32_t>(content.tokens.size());
   QueryCapacity query = Naming<QueryCapacity>(world, *session, content, {.max_new_tokens = more});
   query.name_space = world.config.name_spaces[content.name_space];
-  const auto answer = world.core->QueryCapacity(session->ref.id, query);
+  const auto answer =
+      world.core->prefixes().QueryCapacity(session->ref.id, query, query.name_space);
   world.Absorb({});
   if (tokens == 0) {
     world.Refused(answer.status(), {Reason::kInvalidCount});
@@ -441,7 +437,7 @@ void UnpinOne(World& world, PinId pin) {
   world.ApplyTime();
   const auto it = std::find_if(world.pins.begin(), world.pins.end(),
                                [&](const SimPin& one) { return one.id == pin; });
-  const absl::Status status = world.core->UnpinPrefix(pin, world.now);
+  const absl::Status status = world.core->prefixes().Unpin(pin, world.now);
   world.Absorb({});
   if (it == world.pins.end()) {
     world.Refused(status, {Reason::kUnknownPin});
@@ -454,7 +450,7 @@ void UnpinOne(World& world, PinId pin) {
 
 void UnpinOp(World& world) {
   const auto pins = static_cast<uint32_t>(world.pins.size());
-  const ListedPins list = world.core->ListPins();
+  const ListedPins list = world.core->prefixes().ListPins();
   SIM_CHECK(list.pins.size() == pins, "ListPins gives ", list.pins.size(), " pins instead of ",
             pins);
   uint32_t blocks = 0;

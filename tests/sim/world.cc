@@ -5,8 +5,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "manager/sequences/running_sequences.h"
+#include "manager/sequences/session_endings.h"
 #include "manager/services/operation_scope.h"
 #include "manager/tree/sequence.h"
+#include "manager/warm_restart.h"
 #include "tests/sim/disk_steps.h"
 #include "tests/sim/follow.h"
 #include "tests/sim/operations.h"
@@ -111,17 +114,17 @@ void World::Restart() {
     on_disk = files.Recover();
   }
   std::vector<std::vector<std::byte>> learned;
-  for (uint32_t w = 0; w < num_windows(); ++w) learned.push_back(core->Learned(w));
+  for (uint32_t w = 0; w < num_windows(); ++w) learned.push_back(core->restart().Learned(w));
   core = MakeCore(config, now, ++restarts_, witness);
   BeginRun();
   for (uint32_t w = 0; w < num_windows(); ++w) {
     SIM_CHECK(learned[w].empty() == (config.eviction_policy != "learned"), "a policy learned ",
               learned[w].size(), " bytes");
     if (learned[w].empty()) continue;
-    const absl::Status status = core->RestoreLearned(w, learned[w]);
+    const absl::Status status = core->restart().RestoreLearned(w, learned[w]);
     SIM_CHECK(status.ok(), "RestoreLearned: ", status.ToString());
   }
-  const absl::StatusOr<uint64_t> restored = core->Restore(windows, now);
+  const absl::StatusOr<uint64_t> restored = core->restart().Restore(windows, now);
   SIM_CHECK(restored.ok() && *restored == recovered, "Restore: ", restored.status().ToString());
   coverage.Add(Met::kRestarted);
   coverage.Add(Met::kRecovered, recovered);
@@ -163,7 +166,7 @@ void World::Adopt(const std::vector<RecoveredWindow>& windows,
 // As the core does it. The client learns no ids, so the ledger uses ids above all others.
 void World::QuarantineFree() {
   constexpr uint32_t kAboveAllIds = 1'024;
-  core->QuarantineFree(now);
+  core->endings().QuarantineFree(now);
   Absorb({});
   SimQuarantine quarantine;
   for (uint32_t w = 0; w < num_windows(); ++w) {
@@ -468,7 +471,8 @@ void World::EndOneCopy(Ticket ticket) {
     if (!session.in_table()) continue;
     for (SimSequence& sequence : session.sequences) {
       if (!sequence.running) continue;
-      const uint32_t computed = (*core->FindSequence(session.ref.id, sequence.id))->computed_tokens;
+      const uint32_t computed =
+          (*core->sequences().FindSequence(session.ref.id, sequence.id))->computed_tokens;
       if (computed == sequence.computed) continue;
       const uint32_t left = ComputedWithout(sequence, ended.window, ended.lost);
       SIM_CHECK(computed == left, "sequence ", sequence.id.value(), " is cut to ", computed,

@@ -5,6 +5,8 @@
 
 #include "absl/memory/memory.h"
 #include "base/check.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
 
 namespace pagoda {
 namespace {
@@ -64,17 +66,17 @@ absl::StatusOr<std::unique_ptr<ReplayCore>> ReplayCore::Create(
 absl::StatusOr<uint32_t> ReplayCore::Add(SequenceId sequence, absl::Span<const TokenId> tokens,
                                          uint32_t reserved_tokens, absl::Time now) {
   const NamespaceKey name_space;
-  const BlockManager::Prompt prompt{
+  const SequencePrompt prompt{
       .name_space = name_space, .tokens = tokens, .reserved_tokens = reserved_tokens};
   // What matches behind the blocks in memory has been fetched.
   uint32_t blocks_in_memory = 0;
   if (has_disk_) {
-    blocks_in_memory = manager_->MatchPrefix(prompt, nullptr) / tokens_per_block_;
+    blocks_in_memory = manager_->prefixes().Match(prompt, nullptr) / tokens_per_block_;
     FetchFromDisk(prompt, now);
   }
   ++report_.operations;
   const absl::StatusOr<SequenceAdded> added =
-      manager_->AddSequence(session_, sequence, prompt, now);
+      manager_->sequences().AddSequence(session_, sequence, prompt, now);
   if (!added.ok()) return added.status();
   const uint32_t matched = added->matched_tokens;
   if (has_disk_) {
@@ -88,7 +90,7 @@ absl::StatusOr<uint32_t> ReplayCore::Add(SequenceId sequence, absl::Span<const T
 absl::Status ReplayCore::Reserve(SequenceId sequence, uint32_t count, absl::Time now) {
   ++report_.operations;
   const absl::StatusOr<SequenceGrowth> growth =
-      manager_->ReserveTokens(session_, sequence, count, now);
+      manager_->sequences().ReserveTokens(session_, sequence, count, now);
   FinishCopies(now);
   return growth.status();
 }
@@ -96,24 +98,25 @@ absl::Status ReplayCore::Reserve(SequenceId sequence, uint32_t count, absl::Time
 void ReplayCore::Commit(SequenceId sequence, absl::Span<const TokenId> tokens,
                         uint32_t computed_tokens, absl::Time now) {
   ++report_.operations;
-  PAGODA_CHECK(manager_->CommitTokens(session_, sequence, tokens, computed_tokens, now).ok(),
-               "a request's own blocks could not be committed");
+  PAGODA_CHECK(
+      manager_->sequences().CommitTokens(session_, sequence, tokens, computed_tokens, now).ok(),
+      "a request's own blocks could not be committed");
 }
 
 void ReplayCore::Free(SequenceId sequence, absl::Time now) {
   ++report_.operations;
-  PAGODA_CHECK(manager_->FreeSequence(session_, sequence, now).ok(),
+  PAGODA_CHECK(manager_->sequences().FreeSequence(session_, sequence, now).ok(),
                "a request's sequence could not be freed");
   FinishCopies(now);
   if (has_disk_) WriteToDisk(now);
 }
 
-void ReplayCore::FetchFromDisk(const BlockManager::Prompt& prompt, absl::Time now) {
+void ReplayCore::FetchFromDisk(const SequencePrompt& prompt, absl::Time now) {
   // A fetch takes at most a part of the tier above the disk, so a long prompt needs several. Each
   // one brings at least one block, and displaces none of the prompt.
   for (size_t i = 0; i < prompt.tokens.size() / tokens_per_block_; ++i) {
     ++report_.operations;
-    const absl::StatusOr<PrefetchedPrefix> prefetched = manager_->PrefetchPrefix(
+    const absl::StatusOr<PrefetchedPrefix> prefetched = manager_->prefixes().Prefetch(
         prompt, now, {.target = PrefetchTarget::kMemory, .deadline = absl::InfiniteFuture()});
     if (!prefetched.ok() || prefetched->fetched_blocks == 0) return;
     FinishCopies(now);

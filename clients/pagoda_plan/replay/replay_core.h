@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "clients/pagoda_plan/replay/replay.h"
 #include "clients/pagoda_plan/trace/trace.h"
+#include "manager/api/sequence_calls.h"
 #include "manager/block_manager.h"
 
 namespace pagoda {
@@ -38,10 +39,10 @@ class ReplayCore {
       const std::vector<uint32_t>& tier_blocks, const ReplayOptions& options, ReplayReport& report);
 
   // Opens a sequence with these tokens, and with blocks for `reserved_tokens`. Returns the matched
-  // tokens. Errors: those of BlockManager::AddSequence().
+  // tokens. Errors: those of RunningSequences::AddSequence().
   absl::StatusOr<uint32_t> Add(SequenceId sequence, absl::Span<const TokenId> tokens,
                                uint32_t reserved_tokens, absl::Time now);
-  // Takes blocks for `count` more tokens. Errors: those of BlockManager::ReserveTokens().
+  // Takes blocks for `count` more tokens. Errors: those of RunningSequences::ReserveTokens().
   absl::Status Reserve(SequenceId sequence, uint32_t count, absl::Time now);
   // Names the next tokens, and caches the full blocks of the first `computed_tokens`. REQUIRES:
   // they have blocks.
@@ -64,7 +65,7 @@ class ReplayCore {
 
   // Returns whether there were any, or orders for a disk.
   bool FinishCopies(absl::Time now);
-  void FetchFromDisk(const BlockManager::Prompt& prompt, absl::Time now);
+  void FetchFromDisk(const SequencePrompt& prompt, absl::Time now);
   void WriteToDisk(absl::Time now);
   ReplayedTier& TierOf(SlotRef slot) { return report_.tiers[static_cast<size_t>(slot.tier)]; }
 

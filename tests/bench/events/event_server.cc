@@ -115,8 +115,10 @@ void FillCache(CacheClient& client, uint32_t blocks) {
 double LongestPieceMs(const SharedManager& manager) {
   double longest = 0;
   for (SnapshotPosition position; !position.done;) {
-    longest = std::max(
-        longest, Seconds([&] { position = manager.ReadSnapshot(position, 2048, 1 << 16).end; }));
+    const auto read = [&](const BlockManager& core) {
+      return core.ReadSnapshot(position, 2048, 1 << 16, manager.now()).end;
+    };
+    longest = std::max(longest, Seconds([&] { position = manager.Read(read); }));
   }
   return longest * 1e3;
 }

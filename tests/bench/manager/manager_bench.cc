@@ -18,9 +18,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/check.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/shared_manager.h"
 #include "tests/bench/figure.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 
 namespace pagoda::bench {
 namespace {
@@ -67,9 +72,9 @@ class Bed {
   // A whole request that generates nothing: match, reserve, commit, free.
   void Serve(const std::vector<TokenId>& prompt, uint32_t computed_tokens) {
     const SequenceId id{++sequences_};
-    Require(core_->AddSequence(session_, id, {}, prompt, 0, kNow).status());
-    Require(core_->CommitTokens(session_, id, {}, computed_tokens, kNow).status());
-    Require(core_->FreeSequence(session_, id, kNow));
+    Require(core_->sequences().AddSequence(session_, id, PromptOf({}, prompt), kNow).status());
+    Require(core_->sequences().CommitTokens(session_, id, {}, computed_tokens, kNow).status());
+    Require(core_->sequences().FreeSequence(session_, id, kNow));
     core_->TakeEvents();
   }
   // Fills the pool with cached prompts of `tokens` tokens, and keeps up to `keep` of them.
@@ -127,11 +132,12 @@ double AllocateAndFree(uint32_t blocks) {
       for (int i = 0; i < kCalls; ++i) {
         Bed::Require(
             bed.core()
+                .raw_blocks()
                 .AllocateBlocks(bed.session(), kFullAttention, absl::MakeSpan(handles), kNow)
                 .status());
         std::transform(handles.begin(), handles.end(), refs.begin(),
                        [](const BlockHandle& handle) { return handle.ref(); });
-        Bed::Require(bed.core().FreeBlocks(bed.session(), kFullAttention, refs, kNow));
+        Bed::Require(bed.core().raw_blocks().FreeBlocks(bed.session(), kFullAttention, refs, kNow));
       }
     });
   });
@@ -146,7 +152,8 @@ double MatchHit(uint32_t blocks) {
   const double seconds = MedianSeconds([&] {
     return Seconds([&] {
       for (int i = 0; i < kCalls; ++i) {
-        matched += bed.core().MatchPrefix({}, bed.prompts()[bed.Pick(bed.prompts().size())]);
+        matched += bed.core().prefixes().Match(
+            PromptOf({}, bed.prompts()[bed.Pick(bed.prompts().size())]));
       }
     });
   });
@@ -202,11 +209,11 @@ void PrintScans(uint32_t blocks) {
   };
   std::vector<SlotState> states(SharedManager::kScanPiece);
   print("scan_slots_piece_p99", ScanPieces(blocks, [&](const BlockManager& core, uint32_t from) {
-          core.SlotStates(0, Tier::kPrimary, from, absl::MakeSpan(states));
+          core.lists().SlotStates(0, Tier::kPrimary, from, absl::MakeSpan(states));
         }));
   std::vector<PrefixNode> nodes(SharedManager::kScanPiece);
   print("scan_prefixes_piece_p99", ScanPieces(blocks, [&](const BlockManager& core, uint32_t from) {
-          core.PrefixNodes(from, absl::MakeSpan(nodes));
+          core.lists().PrefixNodes(from, absl::MakeSpan(nodes));
         }));
 }
 
@@ -278,7 +285,7 @@ class EvictionBed {
   // Of one request.
   double SecondsOfOne() {
     for (uint32_t i = 0; i * handles_.size() < taken_.size(); ++i) {  // Fill up again.
-      Bed::Require(bed_.core().FreeBlocks(
+      Bed::Require(bed_.core().raw_blocks().FreeBlocks(
           bed_.session(), kFullAttention,
           absl::MakeSpan(taken_).subspan(i * handles_.size(), handles_.size()), kNow));
       bed_.Serve(bed_.RandomTokens(kRequestTokens), kRequestTokens);
@@ -288,6 +295,7 @@ class EvictionBed {
       for (int i = 0; i < kCalls; ++i) {
         Bed::Require(
             bed_.core()
+                .raw_blocks()
                 .AllocateBlocks(bed_.session(), kFullAttention, absl::MakeSpan(handles_), kNow)
                 .status());
         bed_.core().TakeEvents();
@@ -340,10 +348,11 @@ double DecodeSeconds(Step step) {
     const uint64_t first = next;
     next += kStepSequences;
     for (uint64_t i = 0; i < kStepSequences; ++i) {
-      Bed::Require(
-          bed.core()
-              .AddSequence(bed.session(), SequenceId{first + i}, {}, bed.RandomTokens(100), 0, kNow)
-              .status());
+      Bed::Require(bed.core()
+                       .sequences()
+                       .AddSequence(bed.session(), SequenceId{first + i},
+                                    PromptOf({}, bed.RandomTokens(100)), kNow)
+                       .status());
     }
     uint32_t computed = 100;
     const double step_seconds = Seconds([&] {
@@ -353,7 +362,7 @@ double DecodeSeconds(Step step) {
       }
     });
     for (uint64_t i = 0; i < kStepSequences; ++i) {
-      Bed::Require(bed.core().FreeSequence(bed.session(), SequenceId{first + i}, kNow));
+      Bed::Require(bed.core().sequences().FreeSequence(bed.session(), SequenceId{first + i}, kNow));
     }
     bed.core().TakeEvents();
     return step_seconds;
@@ -367,6 +376,7 @@ double AppendDecode(uint32_t) {
       const TokenId token = static_cast<TokenId>(i);
       Bed::Require(
           bed.core()
+              .sequences()
               .AppendTokens(bed.session(), SequenceId{first + i}, {&token, 1}, computed, kNow)
               .status());
     }
@@ -383,7 +393,7 @@ double AppendOneStep(uint32_t) {
       step.sequences[i] = SequenceId{first + i};
       step.computed_tokens[i] = computed;
     }
-    const auto appended = bed.core().AppendStep(bed.session(), step, kNow);
+    const auto appended = bed.core().sequences().AppendStep(bed.session(), step, kNow);
     Bed::Require(appended.status());
     PAGODA_CHECK(appended->failed.empty(), "there is room for all");
   });

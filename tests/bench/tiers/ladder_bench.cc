@@ -23,10 +23,13 @@
 #include "events/event_log.h"
 #include "manager/disk/disk_carrier.h"
 #include "manager/disk/disk_recovery.h"
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/shared_manager.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
 #include "tests/bench/figure.h"
+#include "tests/manager/fixtures/prompt_of.h"
 
 namespace pagoda::bench {
 namespace {
@@ -64,9 +67,9 @@ class Core {
     std::vector<TokenId> tokens(num_tokens);
     for (TokenId& token : tokens) token = static_cast<TokenId>(random_());
     const SequenceId id{++sequences_};
-    Require(core_->AddSequence(session_, id, {}, tokens, 0, kNow).status());
-    Require(core_->CommitTokens(session_, id, {}, num_tokens, kNow).status());
-    Require(core_->FreeSequence(session_, id, kNow));
+    Require(core_->sequences().AddSequence(session_, id, PromptOf({}, tokens), kNow).status());
+    Require(core_->sequences().CommitTokens(session_, id, {}, num_tokens, kNow).status());
+    Require(core_->sequences().FreeSequence(session_, id, kNow));
     Settle();
   }
   // Returns when no block waits for a backup.
@@ -110,6 +113,7 @@ class EvictionBed {
     const double seconds = bench::Seconds([&] {
       for (int i = 0; i < kCalls; ++i) {
         Require(bed_.core()
+                    .raw_blocks()
                     .AllocateBlocks(bed_.session(), kFullAttention, absl::MakeSpan(handles), kNow)
                     .status());
         bed_.core().TakeEvents();
@@ -117,8 +121,8 @@ class EvictionBed {
       }
     });
     for (size_t i = 0; i < taken.size(); i += kRequestBlocks) {
-      Require(bed_.core().FreeBlocks(bed_.session(), kFullAttention,
-                                     absl::MakeSpan(taken).subspan(i, kRequestBlocks), kNow));
+      Require(bed_.core().raw_blocks().FreeBlocks(
+          bed_.session(), kFullAttention, absl::MakeSpan(taken).subspan(i, kRequestBlocks), kNow));
       bed_.Serve(kRequestTokens);
     }
     return seconds / kCalls;
@@ -270,7 +274,9 @@ class Ladder {
                                              });
     manager_->SetDisk(carrier_.get());
   }
-  bool IsWriting() const { return manager_->Stats().windows[0].tiers[2].in_flight > 0; }
+  bool IsWriting() const {
+    return manager_->Read(&BlockManager::Stats).windows[0].tiers[2].in_flight > 0;
+  }
   std::vector<TokenId> FreshTokens() {
     std::vector<TokenId> tokens(kTokensPerBlock * 16);
     for (TokenId& token : tokens) token = static_cast<TokenId>(random_());

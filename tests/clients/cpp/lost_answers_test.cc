@@ -61,13 +61,13 @@ TEST_F(LostAnswersTest, ResultsAreThoseOfAConnectionThatNeverBreaks) {
   expected.reset();
   tested.reset();
   for (server::Daemon* daemon : {plain_.get(), cut_.get()}) {
-    daemon->manager().CheckInvariants();
-    EXPECT_EQ(daemon->manager().Stats().sequences, 0u);
-    EXPECT_EQ(daemon->manager().Stats().sessions, 0u);
+    daemon->manager().Read(&BlockManager::CheckInvariants);
+    EXPECT_EQ(daemon->manager().Read(&BlockManager::Stats).sequences, 0u);
+    EXPECT_EQ(daemon->manager().Read(&BlockManager::Stats).sessions, 0u);
   }
-  const TierOccupancy kept = plain_->manager().Stats().windows[0].tiers[0];
-  EXPECT_EQ(cut_->manager().Stats().windows[0].tiers[0].cached, kept.cached);
-  EXPECT_EQ(cut_->manager().Stats().windows[0].tiers[0].free, kept.free);
+  const TierOccupancy kept = plain_->manager().Read(&BlockManager::Stats).windows[0].tiers[0];
+  EXPECT_EQ(cut_->manager().Read(&BlockManager::Stats).windows[0].tiers[0].cached, kept.cached);
+  EXPECT_EQ(cut_->manager().Read(&BlockManager::Stats).windows[0].tiers[0].free, kept.free);
 }
 
 }  // namespace

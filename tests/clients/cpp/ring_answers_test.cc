@@ -84,13 +84,13 @@ class RingAnswersTest : public testing::Test {
   }
   void ExpectSameContent() {
     for (server::Daemon* daemon : {grpc_.get(), ring_.get()}) {
-      daemon->manager().CheckInvariants();
-      EXPECT_EQ(daemon->manager().Stats().sequences, 0u);
-      EXPECT_EQ(daemon->manager().Stats().sessions, 0u);
+      daemon->manager().Read(&BlockManager::CheckInvariants);
+      EXPECT_EQ(daemon->manager().Read(&BlockManager::Stats).sequences, 0u);
+      EXPECT_EQ(daemon->manager().Read(&BlockManager::Stats).sessions, 0u);
     }
-    const TierOccupancy kept = grpc_->manager().Stats().windows[0].tiers[0];
-    EXPECT_EQ(ring_->manager().Stats().windows[0].tiers[0].cached, kept.cached);
-    EXPECT_EQ(ring_->manager().Stats().windows[0].tiers[0].free, kept.free);
+    const TierOccupancy kept = grpc_->manager().Read(&BlockManager::Stats).windows[0].tiers[0];
+    EXPECT_EQ(ring_->manager().Read(&BlockManager::Stats).windows[0].tiers[0].cached, kept.cached);
+    EXPECT_EQ(ring_->manager().Read(&BlockManager::Stats).windows[0].tiers[0].free, kept.free);
   }
 
   const server::Config grpc_config_ = server::TestConfig();
@@ -157,7 +157,7 @@ TEST_F(RingAnswersTest, LongMessagesGoOverGrpc) {
   batch[0] = AllocateBlocks{kFullAttention, 2};
   const auto answer = tested->Execute(batch);
   ASSERT_EQ(TextOf(answer), TextOf(expected->Execute(batch)));
-  EXPECT_EQ(ring_->manager().Stats().windows[0].tiers[0].active, 2u);
+  EXPECT_EQ(ring_->manager().Read(&BlockManager::Stats).windows[0].tiers[0].active, 2u);
   std::vector<TokenId> prompt(100'000, 1);
   const std::vector<Operation> long_request(1, MatchPrefix{.tokens = prompt});
   EXPECT_EQ(TextOf(tested->Execute(long_request)), TextOf(expected->Execute(long_request)));

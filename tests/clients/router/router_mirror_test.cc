@@ -46,7 +46,9 @@ ChunkTiers ChunksOf(SharedManager& manager) {
   std::map<BlockId, Block> blocks;
   SnapshotPosition position;
   while (!position.done) {
-    const SnapshotPiece piece = manager.ReadSnapshot(position, 1000, 100'000);
+    const SnapshotPiece piece = manager.Read([&](const BlockManager& core) {
+      return core.ReadSnapshot(position, 1000, 100'000, manager.now());
+    });
     for (const Event& event : piece.events) {
       const auto* stored = std::get_if<StoredEvent>(&event.what);
       if (stored == nullptr) continue;
@@ -192,7 +194,7 @@ class RouterMirrorTest : public testing::Test {
   // router has the last event; the router then answers nothing of this node until it follows again.
   // A mirror that differs stays different.
   void ExpectEqual(Node& node) {
-    const uint64_t revision = node.manager().revision().value();
+    const uint64_t revision = node.manager().Read(&BlockManager::revision).value();
     const uint64_t epoch = node.manager().epoch().value();
     const ChunkTiers expected = ChunksOf(node.manager());
     std::string state;

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/error.h"
 #include "engine/schedule/tenant_quotas.h"
+#include "manager/cache_lists.h"
 #include "tests/engine/schedule/scheduler_world.h"
 
 namespace pagoda {
@@ -92,7 +93,9 @@ TEST(QuotaTest, AQuotaBoundsATenantThatShares) {
     return request;
   };
   const auto uses = [&](uint16_t tenant) {
-    return world.cache().manager().TenantUses().at(tenant).uses.front().used_blocks;
+    return world.cache().manager().Read([&](const BlockManager& core) {
+      return core.lists().TenantUses().at(tenant).uses.front().used_blocks;
+    });
   };
   std::vector<GenerateRequest> requests;
   for (uint64_t i = 0; i < 8; ++i) requests.push_back(of("open", RandomRequest(i, 40, 24)));
@@ -240,7 +243,9 @@ uint64_t MostBytes(const GenerateRequest& request) {
   world.Add(request);
   uint64_t most = 0;
   for (; !world.scheduler().idle(); world.RunSteps(1)) {
-    most = std::max(most, world.cache().manager().TenantUses().at(1).sequence_bytes);
+    most = std::max(most, world.cache().manager().Read([](const BlockManager& core) {
+      return core.lists().TenantUses().at(1).sequence_bytes;
+    }));
   }
   return most;
 }

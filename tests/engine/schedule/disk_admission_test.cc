@@ -352,7 +352,7 @@ TEST_F(DiskAdmissionTest, AnswersDoNotDependOnTheDisk) {
         outcomes.push_back(&world_->Add(request));
       }
       if (random() % 2 == 0) world_->RunUntilIdle();
-      world_->cache().manager().CheckInvariants();
+      world_->cache().manager().Read(&BlockManager::CheckInvariants);
     }
     world_->RunUntilIdle();
     size_t answered = 0;

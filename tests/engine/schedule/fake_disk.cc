@@ -79,7 +79,9 @@ void FakeDisk::Read(const FileOrder& fetch) {
 
 void FakeDisk::AwaitCopies(Ticket after) {
   cache_.WaitForCopies();
-  PAGODA_CHECK(cache_.manager().completed_ticket() >= after, "a copy was ordered before the file");
+  PAGODA_CHECK(cache_.manager().Read(
+                   [](const BlockManager& core) { return core.completed_ticket(); }) >= after,
+               "a copy was ordered before the file");
 }
 
 std::vector<absl::Span<std::byte>> FakeDisk::Bytes(uint32_t window_index, SlotRef slot) {

@@ -354,7 +354,7 @@ TEST(SchedulerTest, WhatIsComputedAgainIsNoHit) {
   requests.back().num_samples = 3;
   world.ExpectSoloAnswers(requests);
   EXPECT_GT(world.stats().preemptions, 3u);
-  const WindowStats window = world.cache().manager().Stats().windows.front();
+  const WindowStats window = world.cache().manager().Read(&BlockManager::Stats).windows.front();
   EXPECT_EQ(window.counters.prefix_lookup_tokens, 12u * 20);
   EXPECT_EQ(window.counters.prefix_hit_tokens, 0u);
   EXPECT_EQ(window.reuse_distances.hits, 0);

@@ -11,8 +11,12 @@
 #include "base/error.h"
 #include "manager/accounts/sequence_accounts.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -43,7 +47,7 @@ class SequenceMemoryTest : public ::testing::Test {
       core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
     }
   }
-  TenantUsage Usage(TenantId tenant) const { return core_->TenantUses()[tenant.value()]; }
+  TenantUsage Usage(TenantId tenant) const { return core_->lists().TenantUses()[tenant.value()]; }
   static std::vector<TokenId> Range(uint32_t count) {
     std::vector<TokenId> tokens(count);
     std::iota(tokens.begin(), tokens.end(), 1);
@@ -129,8 +133,8 @@ TEST_F(SequenceMemoryTest, AnImageCostsNothingForTheTokensBesideIt) {
   // The blocks with the item are published with it, and the others without.
   ASSERT_TRUE(
       Run(session, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = kTokens}).ok());
-  EXPECT_EQ(core_->MatchPrefix({}, add.tokens), 50'001u);
-  EXPECT_EQ(core_->MatchPrefix(
+  EXPECT_EQ(core_->prefixes().Match(PromptOf({}, add.tokens)), 50'001u);
+  EXPECT_EQ(core_->prefixes().Match(
                 {.name_space = {}, .tokens = add.tokens, .multimodal_items = add.multimodal_items},
                 nullptr),
             kTokens - 1);
@@ -276,7 +280,9 @@ TEST_F(SequenceMemoryTest, DeferredReleasesOfFreedForksAreBounded) {
     ASSERT_TRUE(Run(session, ForkSequence{SequenceId{1}, SequenceId{2}}).ok());
     ASSERT_TRUE(Run(session, FreeSequence{SequenceId{2}}).ok());
   }
-  const auto deferred = [&] { return core_->Sessions(session, 1, now_).at(0).deferred_blocks; };
+  const auto deferred = [&] {
+    return core_->lists().Sessions(session, 1, now_).at(0).deferred_blocks;
+  };
   EXPECT_LT(deferred(), 300u);
   core_->CheckInvariants();
   // The last release of each block counts: nothing is released before its step is completed.
@@ -313,7 +319,7 @@ TEST_F(SequenceMemoryTest, AForkNamesTheTokensThatItsParentHasNotComputed) {
   ASSERT_TRUE(Run(session, TruncateSequence{SequenceId{3}, 20}).ok());
   core_->CheckInvariants();
   for (const uint64_t name : {1, 2, 3, 4, 5}) {
-    const Sequence& sequence = **core_->FindSequence(session, SequenceId{name});
+    const Sequence& sequence = **core_->sequences().FindSequence(session, SequenceId{name});
     const uint32_t tokens = sequence.token_count;
     EXPECT_EQ(tokens, name == 3 ? 20u : 30u);
     ASSERT_TRUE(Run(session, ReserveTokens{.sequence = SequenceId{name},
@@ -325,7 +331,7 @@ TEST_F(SequenceMemoryTest, AForkNamesTheTokensThatItsParentHasNotComputed) {
     const std::vector<TokenId> cached(prompt.begin(), prompt.begin() + tokens);
     std::vector<TokenId> asked = cached;
     asked.push_back(0);
-    EXPECT_EQ(core_->MatchPrefix({}, asked), tokens) << name;
+    EXPECT_EQ(core_->prefixes().Match(PromptOf({}, asked)), tokens) << name;
     core_->CheckInvariants();
   }
   FinishCopies();
@@ -364,8 +370,8 @@ TEST_F(SequenceMemoryTest, ForksHaveTheExtraIdsOfTheirOwnCuts) {
     asked.push_back(0);
     std::vector<uint64_t> asked_ids(ids.begin(), ids.begin() + kept);
     asked_ids.resize(17);
-    EXPECT_EQ(core_->MatchPrefix({.name_space = {}, .tokens = asked, .extra_token_ids = asked_ids},
-                                 nullptr),
+    EXPECT_EQ(core_->prefixes().Match(
+                  {.name_space = {}, .tokens = asked, .extra_token_ids = asked_ids}, nullptr),
               16u)
         << name;
     core_->CheckInvariants();

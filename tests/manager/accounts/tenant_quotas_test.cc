@@ -9,8 +9,12 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "tests/manager/accounts/tenants_fixture.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -134,7 +138,7 @@ TEST_F(TenantsTest, WhatLeavesTheTreeStaysChargedToItsHolder) {
       ASSERT_TRUE(Run(open, CommitTokens{.sequence = name, .computed_tokens = 4}).ok());
       switch (leaves) {
         case Leaves::kInvalidated:
-          EXPECT_EQ(*core_->InvalidatePrefix({}, prompt, now_), 1u);
+          EXPECT_EQ(*core_->prefixes().Invalidate(PromptOf({}, prompt), now_), 1u);
           break;
         case Leaves::kTruncated:
           ASSERT_TRUE(Run(open, TruncateSequence{name, 3}).ok());
@@ -287,7 +291,7 @@ TEST_F(TenantsTest, TheHostTierHasItsOwnQuota) {
       core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
     }
   }
-  const auto uses = core_->TenantUses();
+  const auto uses = core_->lists().TenantUses();
   ASSERT_EQ(uses[1].uses.size(), 2u);
   EXPECT_EQ(uses[1].uses[1].used_blocks, 2u);
   EXPECT_EQ(uses[2].uses[1].used_blocks, 0u);
@@ -383,7 +387,8 @@ void TenantsCrowdTest::Operate(const Subject& subject, uint32_t step) {
     case 8:
       return Unpin();
     case 9:
-      if (Below(4) == 0) core_->InvalidatePrefix(key, {}, now_).status().IgnoreError();
+      if (Below(4) == 0)
+        core_->prefixes().Invalidate(PromptOf(key, {}), now_).status().IgnoreError();
       if (Below(16) == 0) core_->ResetPrefixCache(now_);
       return;
     case 10:
@@ -394,7 +399,7 @@ void TenantsCrowdTest::Operate(const Subject& subject, uint32_t step) {
 }
 
 void TenantsCrowdTest::Append(const Subject& subject) {
-  const auto found = core_->FindSequence(subject.session, subject.name);
+  const auto found = core_->sequences().FindSequence(subject.session, subject.name);
   if (!found.ok()) return;
   const std::vector<TokenId> next(1 + Below(6), Below(2));
   Try(subject.session, AppendTokens{.sequence = subject.name,
@@ -404,7 +409,7 @@ void TenantsCrowdTest::Append(const Subject& subject) {
 }
 
 void TenantsCrowdTest::Truncate(const Subject& subject) {
-  const auto found = core_->FindSequence(subject.session, subject.name);
+  const auto found = core_->sequences().FindSequence(subject.session, subject.name);
   if (!found.ok()) return;
   Try(subject.session, TruncateSequence{subject.name, 1 + Below((*found)->token_count)});
 }
@@ -417,7 +422,7 @@ void TenantsCrowdTest::Pin(const Subject& subject) {
 
 void TenantsCrowdTest::Unpin() {
   if (pins_.empty()) return;
-  core_->UnpinPrefix(pins_.back(), now_).IgnoreError();
+  core_->prefixes().Unpin(pins_.back(), now_).IgnoreError();
   pins_.pop_back();
 }
 

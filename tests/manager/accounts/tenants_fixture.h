@@ -11,6 +11,7 @@
 
 #include "manager/accounts/tenants.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/testing.h"
 
@@ -61,7 +62,7 @@ class TenantsTest : public ::testing::Test {
     return std::get<MatchedPrefix>(*matched).matched_tokens;
   }
   uint32_t Used(TenantId tenant) const {
-    return core_->TenantUses()[tenant.value()].uses.front().used_blocks;
+    return core_->lists().TenantUses()[tenant.value()].uses.front().used_blocks;
   }
 
   absl::Time now_ = absl::UnixEpoch();

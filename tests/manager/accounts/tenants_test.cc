@@ -8,8 +8,11 @@
 #include "base/error.h"
 #include "manager/accounts/tenants.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/pin_table.h"
 #include "tests/manager/accounts/tenants_fixture.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -74,7 +77,7 @@ TEST_F(TenantsTest, ATrustedSessionNamesWhomASequenceIsChargedTo) {
   ASSERT_TRUE(Run(engine, add(1, 1, 3, "open")).ok());
   EXPECT_EQ(Used(kOpen), 3u);
   EXPECT_EQ(Used(kDefaultTenant), 0u);
-  EXPECT_EQ(core_->TenantUses()[kOpen.value()].sequences, 1u);
+  EXPECT_EQ(core_->lists().TenantUses()[kOpen.value()].sequences, 1u);
   const auto left = Run(engine, QueryCapacity{.tokens = Prompt(2, 1), .tenant = "open"});
   EXPECT_EQ(std::get<CapacityAnswer>(*left).windows.at(0).quota_left_blocks, 1u);
   // The tenant's quota bounds the sequence, however it grows. It bounds no other tenant.
@@ -86,7 +89,8 @@ TEST_F(TenantsTest, ATrustedSessionNamesWhomASequenceIsChargedTo) {
             Reason::kTenantQuotaExceeded);
   ASSERT_TRUE(Run(engine, FreeSequence{SequenceId{3}}).ok());
   ASSERT_TRUE(Run(engine, ForkSequence{SequenceId{1}, SequenceId{3}}).ok());
-  EXPECT_EQ(core_->TenantUses()[kOpen.value()].sequences, 2u) << "a fork is charged likewise";
+  EXPECT_EQ(core_->lists().TenantUses()[kOpen.value()].sequences, 2u)
+      << "a fork is charged likewise";
   ASSERT_TRUE(Run(engine, FreeSequence{SequenceId{3}}).ok());
   ASSERT_TRUE(Run(engine, add(4, 3, 6, "")).ok());
   ASSERT_TRUE(Run(red, add(4, 3, 6, "red")).ok()) << "it may name itself";
@@ -248,7 +252,8 @@ class SharedRetentionTest : public TenantsTest {
   // The cached blocks of the prompt.
   std::vector<int> Priorities(const std::vector<TokenId>& prompt, const NamespaceKey& key = {}) {
     std::vector<int> priorities;
-    const absl::StatusOr<InspectedPrefix> found = core_->InspectPrefix(key, prompt);
+    const absl::StatusOr<InspectedPrefix> found =
+        core_->lists().InspectPrefix(PromptOf(key, prompt));
     for (const InspectedBlock& block : found->blocks) {
       priorities.push_back(block.priority.value());
     }
@@ -372,12 +377,12 @@ TEST_F(TenantsTest, OneTenantsPinsDoNotRefuseAnothers) {
   Cache(blue, Prompt(1, 1));
   size_t pins = 0;
   absl::Status refusal;
-  while (refusal.ok() && pins <= BlockManager::kMaxPins) {
+  while (refusal.ok() && pins <= PinTable::kMaxPins) {
     refusal = core_->Execute(red, PinPrefix{.tokens = Prompt(1, 1)}, now_).status();
     if (refusal.ok()) ++pins;
   }
   EXPECT_EQ(ReasonOf(refusal), Reason::kPinBudgetExceeded);
-  EXPECT_EQ(pins, BlockManager::kMaxPins / 2) << "2 of the 4 shares";
+  EXPECT_EQ(pins, PinTable::kMaxPins / 2) << "2 of the 4 shares";
   EXPECT_TRUE(Run(blue, PinPrefix{.tokens = Prompt(1, 1)}).ok());
 }
 

@@ -8,7 +8,9 @@
 
 #include "base/check.h"
 #include "manager/block_manager.h"
+#include "manager/sequences/running_sequences.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 
 namespace pagoda {
 namespace {
@@ -84,12 +86,12 @@ TraceResult RunTrace(const std::vector<BlockPrompt>& requests, const TraceRun& r
     const auto computed = static_cast<uint32_t>(tokens.size());
     tokens.push_back(0);  // The last token of a prompt never matches.
     const absl::StatusOr<SequenceAdded> added =
-        core->AddSequence(session, kSequence, {}, tokens, computed, now);
+        core->sequences().AddSequence(session, kSequence, PromptOf({}, tokens, computed), now);
     PAGODA_CHECK(added.ok(), "a request that fits an idle cache was refused");
     hits += added->matched_tokens / kTokensPerBlock;
     finish_copies();
-    PAGODA_CHECK(core->CommitTokens(session, kSequence, {}, computed, now).ok() &&
-                     core->FreeSequence(session, kSequence, now).ok(),
+    PAGODA_CHECK(core->sequences().CommitTokens(session, kSequence, {}, computed, now).ok() &&
+                     core->sequences().FreeSequence(session, kSequence, now).ok(),
                  "a request runs to its end");
     finish_copies();
   }

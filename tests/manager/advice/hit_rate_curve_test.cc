@@ -10,7 +10,10 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
 #include "tests/manager/advice/block_trace.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -241,16 +244,20 @@ class LiveCoreTest : public ::testing::Test {
  protected:
   void Add(uint64_t id, uint32_t prompt, uint32_t blocks) {
     const std::vector<TokenId> tokens = PromptOf(prompt, blocks);
-    const auto added = core_->AddSequence(session_, SequenceId{id}, {}, tokens, 0, now_);
+    const auto added = core_->sequences().AddSequence(session_, SequenceId{id},
+                                                      pagoda::PromptOf({}, tokens), now_);
     ASSERT_TRUE(added.ok()) << added.status();
-    ASSERT_TRUE(core_->CommitTokens(session_, SequenceId{id}, {}, blocks * 4, now_).ok());
+    ASSERT_TRUE(
+        core_->sequences().CommitTokens(session_, SequenceId{id}, {}, blocks * 4, now_).ok());
   }
   std::vector<TokenId> PromptOf(uint32_t prompt, uint32_t blocks) const {
     std::vector<TokenId> tokens(size_t{blocks} * 4 + 1, prompt);
     for (uint32_t i = 0; i < blocks; ++i) tokens[size_t{i} * 4] = i;
     return tokens;
   }
-  void Free(uint64_t id) { ASSERT_TRUE(core_->FreeSequence(session_, SequenceId{id}, now_).ok()); }
+  void Free(uint64_t id) {
+    ASSERT_TRUE(core_->sequences().FreeSequence(session_, SequenceId{id}, now_).ok());
+  }
   double Counted(size_t bucket) const {
     double sum = 0;
     for (const auto& group : core_->Stats().windows[0].reuse_distances.groups) {
@@ -289,7 +296,8 @@ TEST_F(LiveCoreTest, AnInvalidatedBlockIsAFirstUse) {
   prefix.pop_back();
   Add(1, 7, 10);
   Free(1);
-  ASSERT_EQ(core_->InvalidatePrefix({}, prefix, now_).value(), 1u);  // The last block.
+  ASSERT_EQ(core_->prefixes().Invalidate(pagoda::PromptOf({}, prefix), now_).value(),
+            1u);  // The last block.
   Add(2, 7, 10);
   double counted = 0;
   for (size_t i = 0; i < ReuseCounts::kBuckets; ++i) counted += Counted(i);

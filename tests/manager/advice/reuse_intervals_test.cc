@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
+#include "manager/sequences/running_sequences.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -68,10 +70,13 @@ class LivesTest : public ::testing::Test {
     return {first, first, first, first, first, first, first, first};
   }
   void Add(uint64_t id, const std::vector<TokenId>& prompt) {
-    ASSERT_TRUE(core_->AddSequence(session_, SequenceId{id}, {}, prompt, 0, now_).ok());
-    ASSERT_TRUE(core_->CommitTokens(session_, SequenceId{id}, {}, 8, now_).ok());
+    ASSERT_TRUE(
+        core_->sequences().AddSequence(session_, SequenceId{id}, PromptOf({}, prompt), now_).ok());
+    ASSERT_TRUE(core_->sequences().CommitTokens(session_, SequenceId{id}, {}, 8, now_).ok());
   }
-  void Free(uint64_t id) { ASSERT_TRUE(core_->FreeSequence(session_, SequenceId{id}, now_).ok()); }
+  void Free(uint64_t id) {
+    ASSERT_TRUE(core_->sequences().FreeSequence(session_, SequenceId{id}, now_).ok());
+  }
   void Pass(absl::Duration time) { now_ += time; }
   void CompleteCopies() {
     for (const CopyOrder& copy : core_->TakeCopies()) {

@@ -14,6 +14,9 @@
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "manager/block_manager.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -57,12 +60,13 @@ class DiskLadder {
     Fetch();
     const SequenceId sequence{++sequences_};
     const auto computed = static_cast<uint32_t>(tokens_.size() - 1);
-    const auto added = core_->AddSequence(session_, sequence, {}, tokens_, computed, now_);
+    const auto added =
+        core_->sequences().AddSequence(session_, sequence, PromptOf({}, tokens_, computed), now_);
     if (!added.ok()) return 0;  // It does not fit.
     const uint32_t matched = added->matched_tokens;
     Settle();
-    EXPECT_TRUE(core_->CommitTokens(session_, sequence, {}, computed, now_).ok());
-    EXPECT_TRUE(core_->FreeSequence(session_, sequence, now_).ok());
+    EXPECT_TRUE(core_->sequences().CommitTokens(session_, sequence, {}, computed, now_).ok());
+    EXPECT_TRUE(core_->sequences().FreeSequence(session_, sequence, now_).ok());
     for (bool more = true; more;) {
       core_->Maintain(now_, 0);
       more = Settle();
@@ -87,7 +91,7 @@ class DiskLadder {
   void Fetch() {
     const NamespaceKey name_space;
     for (int i = 0; i < 8; ++i) {
-      const auto prefetched = core_->PrefetchPrefix(
+      const auto prefetched = core_->prefixes().Prefetch(
           {.name_space = name_space, .tokens = tokens_}, now_,
           {.target = PrefetchTarget::kMemory, .deadline = absl::InfiniteFuture()});
       if (!prefetched.ok() || prefetched->fetched_blocks == 0) return;

@@ -14,7 +14,11 @@
 #include "manager/accounts/tenants.h"
 #include "manager/block_manager.h"
 #include "manager/policy/eviction_policy.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
+#include "manager/warm_restart.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -141,17 +145,19 @@ class PolicyFactsTest : public ::testing::Test {
   void Tick() { now_ += absl::Seconds(1); }
   void Add(uint64_t name, const std::vector<TokenId>& prompt) {
     Tick();
-    const auto added = core_->AddSequence(session_, SequenceId{name}, name_space_, prompt, 0, now_);
+    const auto added = core_->sequences().AddSequence(session_, SequenceId{name},
+                                                      PromptOf(name_space_, prompt), now_);
     EXPECT_TRUE(added.ok()) << added.status();
   }
   void Append(uint64_t name, const std::vector<TokenId>& tokens, uint32_t computed) {
     Tick();
-    const auto grown = core_->AppendTokens(session_, SequenceId{name}, tokens, computed, now_);
+    const auto grown =
+        core_->sequences().AppendTokens(session_, SequenceId{name}, tokens, computed, now_);
     EXPECT_TRUE(grown.ok()) << grown.status();
   }
   void Free(uint64_t name) {
     Tick();
-    EXPECT_TRUE(core_->FreeSequence(session_, SequenceId{name}, now_).ok());
+    EXPECT_TRUE(core_->sequences().FreeSequence(session_, SequenceId{name}, now_).ok());
   }
   // A prompt of 10 tokens, and a reply of 6: four blocks.
   void AddComputeAndFree() {
@@ -220,7 +226,7 @@ TEST_F(PolicyFactsTest, APriorityIsHeardAsItWasAndAsItIs) {
   Tick();
   const SequenceRetention high = {
       .ranges = {{.token_start = 0, .token_end = {}, .retention = {.priority = Priority{80}}}}};
-  ASSERT_TRUE(core_->SetRetention(name_space_, Tokens(16), high, now_).ok());
+  ASSERT_TRUE(core_->prefixes().SetRetention(PromptOf(name_space_, Tokens(16)), high, now_).ok());
   EXPECT_THAT(TakeHeard(),
               ElementsAre("t5 tier 0: withdrawn depth 2 reply of 4 uses 0 priority 35",
                           "t5 tier 0: released depth 2 reply of 4 uses 0 priority 80"));
@@ -240,11 +246,11 @@ TEST_F(PolicyFactsTest, FactsGoDownAndComeUpWithTheBlock) {
   Free(2);
   TakeHeard();
   Tick();
-  ASSERT_EQ(core_->OffloadPrefix(name_space_, Tokens(8), now_)->blocks, 0u)
+  ASSERT_EQ(core_->prefixes().Offload(PromptOf(name_space_, Tokens(8)), now_)->blocks, 0u)
       << "its children are nearer";
   EXPECT_THAT(TakeHeard(), IsEmpty());
   Tick();
-  ASSERT_EQ(core_->OffloadPrefix(name_space_, Tokens(16), now_)->blocks, 4u);
+  ASSERT_EQ(core_->prefixes().Offload(PromptOf(name_space_, Tokens(16)), now_)->blocks, 4u);
   std::vector<std::string> down = TakeHeard();
   ASSERT_GE(down.size(), 5u);
   down.resize(5);
@@ -292,7 +298,8 @@ TEST_F(PolicyFactsTest, APolicyCanKeepABlockInsteadOfOneFromAbove) {
     EXPECT_EQ(stayed, keeps ? 4 : 0);
     // An operator's order is obeyed nevertheless.
     Tick();
-    ASSERT_EQ(core_->OffloadPrefix(name_space_, Tokens(16, 3'000), now_)->blocks, 4u);
+    ASSERT_EQ(core_->prefixes().Offload(PromptOf(name_space_, Tokens(16, 3'000)), now_)->blocks,
+              4u);
     EXPECT_EQ(in_tier(0), 0);
   }
 }
@@ -335,7 +342,7 @@ TEST_F(PolicyFactsTest, OfABlockOfAnEarlierRunTheDepthIsKnown) {
       {.window = kFullAttention,
        .blocks = {{.slot = slot(Tier::kPrimary, 3), .tokens = Tokens(4)},
                   {.slot = slot(Tier::kSecondary, 5), .parent = 0, .tokens = Tokens(4, 104)}}}};
-  ASSERT_TRUE(core_->Restore(found, now_).ok());
+  ASSERT_TRUE(core_->restart().Restore(found, now_).ok());
   EXPECT_THAT(TakeHeard(),
               ElementsAre("t1 tier 0: inserted depth 0 prompt of 0 uses 0 priority 35",
                           "t1 tier 1: inserted depth 1 prompt of 0 uses 0 priority 35",

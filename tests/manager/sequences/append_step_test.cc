@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/picture.h"
@@ -205,7 +206,7 @@ class Twins {
 
   // Mostly valid values.
   uint32_t Computed(SequenceId sequence, uint32_t new_tokens) {
-    const auto found = one_->FindSequence(session_, sequence);
+    const auto found = one_->sequences().FindSequence(session_, sequence);
     if (!found.ok() || OneIn(10)) return Below(9);
     const uint32_t least = (*found)->computed_tokens;
     return least + Below((*found)->token_count + new_tokens - least + 1);

@@ -10,8 +10,11 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/services/operation_scope.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -80,12 +83,13 @@ absl::Duration TimeExpiries(size_t pins) {
   absl::Time now = absl::UnixEpoch();
   const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
   const std::vector<TokenId> prompt(8, 7);
-  EXPECT_TRUE(core->AddSequence(session, SequenceId{1}, {}, prompt, 0, now).ok());
-  EXPECT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 8, now).ok());
-  EXPECT_TRUE(core->FreeSequence(session, SequenceId{1}, now).ok());
+  EXPECT_TRUE(
+      core->sequences().AddSequence(session, SequenceId{1}, PromptOf({}, prompt), now).ok());
+  EXPECT_TRUE(core->sequences().CommitTokens(session, SequenceId{1}, {}, 8, now).ok());
+  EXPECT_TRUE(core->sequences().FreeSequence(session, SequenceId{1}, now).ok());
   for (size_t i = 0; i < pins; ++i) {
     const absl::Duration lease = i < kExpiries ? absl::Seconds(i + 1) : absl::Hours(100);
-    EXPECT_TRUE(core->PinPrefix(session, {}, prompt, lease, now).ok());
+    EXPECT_TRUE(core->prefixes().Pin(session, PromptOf({}, prompt), lease, now).ok());
   }
   core->TakeEvents();
   const absl::Time begin = absl::Now();
@@ -104,18 +108,18 @@ TEST(PinExpiryTest, CostsWhatExpiresAndNotWhatThereIs) {
   absl::Duration few = absl::InfiniteDuration(), most = absl::InfiniteDuration();
   for (int i = 0; i < 5; ++i) {
     few = std::min(few, TimeExpiries(kExpiries));
-    most = std::min(most, TimeExpiries(BlockManager::kMaxPins));
+    most = std::min(most, TimeExpiries(PinTable::kMaxPins));
   }
   EXPECT_LT(most, 10 * few) << absl::FormatDuration(few) << " beside " << kExpiries << " pins, "
-                            << absl::FormatDuration(most) << " beside " << BlockManager::kMaxPins;
+                            << absl::FormatDuration(most) << " beside " << PinTable::kMaxPins;
 }
 
 void CachePrompt(BlockManager& core, SessionId session, const std::vector<TokenId>& prompt) {
   const absl::Time now = absl::UnixEpoch();
   const auto computed = static_cast<uint32_t>(prompt.size());
-  EXPECT_TRUE(core.AddSequence(session, SequenceId{1}, {}, prompt, 0, now).ok());
-  EXPECT_TRUE(core.CommitTokens(session, SequenceId{1}, {}, computed, now).ok());
-  EXPECT_TRUE(core.FreeSequence(session, SequenceId{1}, now).ok());
+  EXPECT_TRUE(core.sequences().AddSequence(session, SequenceId{1}, PromptOf({}, prompt), now).ok());
+  EXPECT_TRUE(core.sequences().CommitTokens(session, SequenceId{1}, {}, computed, now).ok());
+  EXPECT_TRUE(core.sequences().FreeSequence(session, SequenceId{1}, now).ok());
   core.TakeEvents();
 }
 
@@ -128,7 +132,9 @@ TEST(PinExpiryTest, OneCallEndsNoMoreThanABound) {
   CachePrompt(*core, session, prompt);
   constexpr uint32_t kPins = 1000, kPinsEnded = kMaxEndsByTime / 4;
   for (uint32_t i = 0; i < kPins; ++i) {
-    ASSERT_TRUE(core->PinPrefix(session, {}, prompt, absl::Seconds(1), absl::UnixEpoch()).ok());
+    ASSERT_TRUE(core->prefixes()
+                    .Pin(session, PromptOf({}, prompt), absl::Seconds(1), absl::UnixEpoch())
+                    .ok());
   }
   const absl::Time now = absl::UnixEpoch() + absl::Seconds(1);
   EXPECT_TRUE(core->HasExpired(now));
@@ -136,7 +142,7 @@ TEST(PinExpiryTest, OneCallEndsNoMoreThanABound) {
   for (uint32_t left = kPins; left > 0;) {
     EXPECT_TRUE(core->HasExpired(now));
     // Any call ends expired pins, even a refused one.
-    EXPECT_FALSE(core->UnpinPrefix(PinId{1'000'000}, now).ok());
+    EXPECT_FALSE(core->prefixes().Unpin(PinId{1'000'000}, now).ok());
     const EventBatch events = core->TakeEvents();
     ASSERT_EQ(events.size(), std::min(left, kPinsEnded));
     for (const Event& event : events) {
@@ -160,7 +166,9 @@ TEST(PinExpiryTest, OneCallEndsAPinThatIsLargerThanTheBound) {
   const std::vector<TokenId> prompt(kBlocks * 4, 7);
   CachePrompt(*core, session, prompt);
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(core->PinPrefix(session, {}, prompt, absl::Seconds(1), absl::UnixEpoch()).ok());
+    ASSERT_TRUE(core->prefixes()
+                    .Pin(session, PromptOf({}, prompt), absl::Seconds(1), absl::UnixEpoch())
+                    .ok());
   }
   const absl::Time now = absl::UnixEpoch() + absl::Seconds(1);
   core->Maintain(now, 0);
@@ -179,7 +187,7 @@ TEST(PriorityExpiryTest, OneCallEndsNoMoreThanABound) {
   const SequenceRetention wish{
       .ranges = {{.retention = {.priority = Priority{80}, .duration = absl::Seconds(1)}}},
       .generated = std::nullopt};
-  ASSERT_EQ(*core->SetRetention({}, prompt, wish, absl::UnixEpoch()), kBlocks);
+  ASSERT_EQ(*core->prefixes().SetRetention(PromptOf({}, prompt), wish, absl::UnixEpoch()), kBlocks);
   core->TakeEvents();
   const absl::Time now = absl::UnixEpoch() + absl::Seconds(1);
   for (const uint32_t ended : {kMaxEndsByTime, kMaxEndsByTime, 100u, 0u}) {

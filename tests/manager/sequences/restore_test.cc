@@ -9,8 +9,13 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/running_sequences.h"
+#include "manager/sequences/session_endings.h"
 #include "manager/tree/sequence.h"
+#include "manager/warm_restart.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -104,20 +109,23 @@ TEST(RestoreTest, ARandomCacheIsTheSameAfterwards) {
     for (uint32_t step = 0; step < 60; ++step) {
       now += absl::Milliseconds(1);
       const SequenceId name{1 + below(3)};
-      if (core->FindSequence(session, name).ok()) {
+      if (core->sequences().FindSequence(session, name).ok()) {
         if (below(3) == 0) {
-          ASSERT_TRUE(core->FreeSequence(session, name, now).ok());
+          ASSERT_TRUE(core->sequences().FreeSequence(session, name, now).ok());
         } else {
-          const auto found = core->FindSequence(session, name);
+          const auto found = core->sequences().FindSequence(session, name);
           const uint32_t tokens = (*found)->token_count;
           const TokenId next = below(3);
-          core->AppendTokens(session, name, {&next, 1}, tokens, now).IgnoreError();
+          core->sequences().AppendTokens(session, name, {&next, 1}, tokens, now).IgnoreError();
         }
       } else {
         std::vector<TokenId> prompt(1 + below(14));
         for (TokenId& token : prompt) token = below(3);
         const NamespaceKey name_space{.cache_salt = below(4) == 0 ? "other" : ""};
-        core->AddSequence(session, name, name_space, prompt, 0, now).status().IgnoreError();
+        core->sequences()
+            .AddSequence(session, name, PromptOf(name_space, prompt), now)
+            .status()
+            .IgnoreError();
       }
       slots.Apply(core->TakeSlotChanges());
       for (const CopyOrder& copy : core->TakeCopies()) {
@@ -127,7 +135,7 @@ TEST(RestoreTest, ARandomCacheIsTheSameAfterwards) {
     }
     auto restored = MakeJournalling(TinyLayout(kTokensPerBlock), {16}, {8});
     const RecoveredWindow window = slots.Recover(0, kFullAttention);
-    const auto count = restored->Restore({&window, 1}, now);
+    const auto count = restored->restart().Restore({&window, 1}, now);
     ASSERT_TRUE(count.ok()) << count.status();
     EXPECT_EQ(PictureOf(*restored, kFullAttention), PictureOf(*core, kFullAttention)) << seed;
     EXPECT_EQ(restored->Stats().recovered_blocks, *count);
@@ -139,7 +147,8 @@ TEST(RestoreTest, ARandomCacheIsTheSameAfterwards) {
     const SessionId later = restored->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
     for (uint32_t i = 0; i < 16; ++i) {
       BlockHandle block;
-      ASSERT_TRUE(restored->AllocateBlocks(later, kFullAttention, {&block, 1}, now).ok());
+      ASSERT_TRUE(
+          restored->raw_blocks().AllocateBlocks(later, kFullAttention, {&block, 1}, now).ok());
     }
     restored->CheckInvariants();
   }
@@ -163,10 +172,13 @@ TEST(RestoreTest, AHoleOfASlidingWindowLetsAMatchReachOverIt) {
   }
   auto core = MakeJournalling(TwoWindows(), {8, 8}, {});
   const absl::Time now = absl::UnixEpoch();
-  ASSERT_EQ(*core->Restore(windows, now), 5u);
+  ASSERT_EQ(*core->restart().Restore(windows, now), 5u);
   core->CheckInvariants();
   const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
-  EXPECT_EQ(core->AddSequence(session, SequenceId{1}, {}, prompt, 0, now)->matched_tokens, 12u);
+  EXPECT_EQ(core->sequences()
+                .AddSequence(session, SequenceId{1}, PromptOf({}, prompt), now)
+                ->matched_tokens,
+            12u);
   core->CheckInvariants();
 }
 
@@ -175,7 +187,7 @@ TEST(RestoreTest, WhatDoesNotFitTogetherIsRefusedWithoutATrace) {
   const auto refused = [&](std::vector<RecoveredBlock> blocks) {
     auto core = MakeJournalling(TinyLayout(kTokensPerBlock), {4}, {2});
     const RecoveredWindow window{.window = kFullAttention, .blocks = std::move(blocks)};
-    const auto restored = core->Restore({&window, 1}, absl::UnixEpoch());
+    const auto restored = core->restart().Restore({&window, 1}, absl::UnixEpoch());
     EXPECT_EQ(core->Stats().windows[0].tiers[0].free, 4u);
     core->CheckInvariants();
     return ReasonOf(restored.status()) == Reason::kInvalidArgument;
@@ -202,7 +214,7 @@ TEST(RestoreTest, WhatDoesNotFitTogetherIsRefusedWithoutATrace) {
       << "nearer than its parent";
   auto core = MakeJournalling(TinyLayout(kTokensPerBlock), {4}, {2});
   const RecoveredWindow foreign{.window = WindowSize{64}, .blocks = {good}};
-  EXPECT_EQ(ReasonOf(core->Restore({&foreign, 1}, absl::UnixEpoch()).status()),
+  EXPECT_EQ(ReasonOf(core->restart().Restore({&foreign, 1}, absl::UnixEpoch()).status()),
             Reason::kUnknownWindow);
 }
 
@@ -212,16 +224,16 @@ TEST(RestoreTest, WhatAnOldClientMayWriteIsQuarantined) {
   const RecoveredWindow window{
       .window = kFullAttention,
       .blocks = {{.slot = {Tier::kPrimary, SlotIndex{2}}, .tokens = {1, 2, 3, 4}}}};
-  ASSERT_TRUE(core->Restore({&window, 1}, now).ok());
-  core->QuarantineFree(now);
+  ASSERT_TRUE(core->restart().Restore({&window, 1}, now).ok());
+  core->endings().QuarantineFree(now);
   core->CheckInvariants();
   const TierOccupancy primary = core->Stats().windows[0].tiers[0];
   EXPECT_EQ(primary.in_flight, 3u);
   EXPECT_EQ(primary.cached, 1u);
   EXPECT_EQ(primary.free, 0u);
-  ASSERT_EQ(core->Quarantines().size(), 1u);
-  EXPECT_EQ(core->Quarantines().front().session, SessionId{});
-  EXPECT_EQ(*core->ReleaseQuarantine(SessionId{}, now), 3u);
+  ASSERT_EQ(core->endings().Quarantines().size(), 1u);
+  EXPECT_EQ(core->endings().Quarantines().front().session, SessionId{});
+  EXPECT_EQ(*core->endings().ReleaseQuarantine(SessionId{}, now), 3u);
   EXPECT_EQ(core->Stats().windows[0].tiers[0].free, 3u);
   core->CheckInvariants();
 }

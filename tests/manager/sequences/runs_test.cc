@@ -11,8 +11,12 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 
 namespace pagoda {
 namespace {
@@ -67,10 +71,10 @@ class World {
                    absl::Time now) {
     static const SequenceRetention kNone;
     if (retention == nullptr && way_ == Way::kOneByOne) retention = &kNone;
-    return core_
-        ->AddSequence(session_, id,
-                      SequencePrompt{.name_space = {}, .tokens = prompt, .retention = retention},
-                      now)
+    return core_->sequences()
+        .AddSequence(session_, id,
+                     SequencePrompt{.name_space = {}, .tokens = prompt, .retention = retention},
+                     now)
         .status();
   }
 
@@ -109,8 +113,8 @@ class Twins {
       ASSERT_EQ(runs_.core().DumpTree(window.window), single_.core().DumpTree(window.window));
     }
     for (const auto& [id, length] : running_) {
-      const auto one = runs_.core().FindSequence(runs_.session(), id);
-      const auto two = single_.core().FindSequence(single_.session(), id);
+      const auto one = runs_.core().sequences().FindSequence(runs_.session(), id);
+      const auto two = single_.core().sequences().FindSequence(single_.session(), id);
       for (size_t w = 0; w < (*one)->windows.size(); ++w) {
         ASSERT_EQ((*one)->windows[w].table, (*two)->windows[w].table);
       }
@@ -150,14 +154,17 @@ class Twins {
     const SequenceRetention* const retention = Pick(8) == 0 ? &kept : nullptr;
     if (!Both([&](World& world) { return world.Add(id, prompt, retention, now_); })) return;
     running_[id] = static_cast<uint32_t>(prompt.size());
-    const auto found = runs_.core().FindSequence(runs_.session(), id);
+    const auto found = runs_.core().sequences().FindSequence(runs_.session(), id);
     const uint32_t least = (*found)->computed_tokens;
     const uint32_t computed = least + Pick(running_[id] - least + 1);
     Commit(id, {}, Pick(4) == 0 ? computed : running_[id]);
   }
   void Commit(SequenceId id, const Tokens& tokens, uint32_t computed) {
     Both([&](World& world) {
-      return world.core().AppendTokens(world.session(), id, tokens, computed, now_).status();
+      return world.core()
+          .sequences()
+          .AppendTokens(world.session(), id, tokens, computed, now_)
+          .status();
     });
   }
   std::map<SequenceId, uint32_t>::iterator Any() {
@@ -169,6 +176,7 @@ class Twins {
     const uint32_t computed = sequence->second + static_cast<uint32_t>(tokens.size());
     const bool grows = Both([&](World& world) {
       return world.core()
+          .sequences()
           .AppendTokens(world.session(), sequence->first, tokens, computed, now_)
           .status();
     });
@@ -177,7 +185,7 @@ class Twins {
   void Free() {
     const auto sequence = Any();
     Both([&](World& world) {
-      return world.core().FreeSequence(world.session(), sequence->first, now_);
+      return world.core().sequences().FreeSequence(world.session(), sequence->first, now_);
     });
     running_.erase(sequence);
   }
@@ -185,6 +193,7 @@ class Twins {
     std::vector<BlockHandle> one(1 + Pick(20)), two(one.size());
     const bool taken = Both([&](World& world) {
       return world.core()
+          .raw_blocks()
           .AllocateBlocks(world.session(), kFullAttention,
                           absl::MakeSpan(&world == &runs_ ? one : two), now_)
           .status();
@@ -194,7 +203,7 @@ class Twins {
     std::vector<BlockRef> refs;
     for (const BlockHandle& handle : one) refs.push_back(handle.ref());
     Both([&](World& world) {
-      return world.core().FreeBlocks(world.session(), kFullAttention, refs, now_);
+      return world.core().raw_blocks().FreeBlocks(world.session(), kFullAttention, refs, now_);
     });
   }
   void Prioritize() {
@@ -202,17 +211,20 @@ class Twins {
         .ranges = {{.retention = {.priority = Priority{static_cast<uint8_t>(Pick(60))}}}}};
     const Tokens prompt = Prompt();
     Both([&](World& world) {
-      return world.core().SetRetention({}, prompt, retention, now_).status();
+      return world.core().prefixes().SetRetention(PromptOf({}, prompt), retention, now_).status();
     });
   }
   void Rare() {
     const Tokens prompt = Prompt();
     if (Pick(2) == 0) {
-      Both([&](World& world) { return world.core().InvalidatePrefix({}, prompt, now_).status(); });
+      Both([&](World& world) {
+        return world.core().prefixes().Invalidate(PromptOf({}, prompt), now_).status();
+      });
     } else {
       Both([&](World& world) {
         return world.core()
-            .PinPrefix(world.session(), {}, prompt, absl::Milliseconds(5), now_)
+            .prefixes()
+            .Pin(world.session(), PromptOf({}, prompt), absl::Milliseconds(5), now_)
             .status();
       });
     }
@@ -296,15 +308,16 @@ std::vector<std::vector<size_t>> SizesOfEvents(uint32_t block_tokens) {
     Tokens prompt(block_tokens * 10'000);
     for (uint32_t i = 0; i < prompt.size(); ++i) prompt[i] = i;
     const SequenceRetention none;
-    const auto added = core->AddSequence(
+    const auto added = core->sequences().AddSequence(
         session, SequenceId{1},
         SequencePrompt{
             .name_space = {}, .tokens = prompt, .retention = way == Way::kRuns ? nullptr : &none},
         absl::UnixEpoch());
     EXPECT_TRUE(added.ok());
     core->TakeEvents();
-    EXPECT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, static_cast<uint32_t>(prompt.size()),
-                                   absl::UnixEpoch())
+    EXPECT_TRUE(core->sequences()
+                    .CommitTokens(session, SequenceId{1}, {}, static_cast<uint32_t>(prompt.size()),
+                                  absl::UnixEpoch())
                     .ok());
     sizes.emplace_back();
     size_t next = 0;

@@ -11,6 +11,9 @@
 #include "manager/accounts/sequence_accounts.h"
 #include "manager/accounts/session_table.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/session_endings.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/testing.h"
 
@@ -46,7 +49,9 @@ class SessionEndingTest : public ::testing::Test {
   }
   void Take(SessionId session, uint32_t blocks) {
     std::vector<BlockHandle> handles(blocks);
-    ASSERT_TRUE(core_->AllocateBlocks(session, kFullAttention, absl::MakeSpan(handles), now_).ok());
+    ASSERT_TRUE(core_->raw_blocks()
+                    .AllocateBlocks(session, kFullAttention, absl::MakeSpan(handles), now_)
+                    .ok());
   }
   // A computed sequence of this many whole blocks, whose tokens begin with `first`.
   void Add(SessionId session, SequenceId name, uint32_t blocks, TokenId first) {
@@ -62,7 +67,7 @@ class SessionEndingTest : public ::testing::Test {
   }
   void Expire() {
     now_ += kLease;
-    ASSERT_EQ(core_->ExpireSessions(now_, EndIn::kChunks), 1u);
+    ASSERT_EQ(core_->endings().ExpireSessions(now_, EndIn::kChunks), 1u);
   }
   // Three computed sequences share 11 blocks and have one more each. The third is freed in a step
   // that does not complete. Then the session's lease expires.
@@ -89,7 +94,7 @@ class SessionEndingTest : public ::testing::Test {
     bool more = true;
     while (more) {
       const uint64_t held = Held();
-      more = core_->ContinueEndings(now_, max_blocks);
+      more = core_->endings().ContinueEndings(now_, max_blocks);
       EXPECT_LE(held - Held(), max_blocks);
       core_->CheckInvariants();
       ++chunks;
@@ -108,12 +113,12 @@ TEST_F(SessionEndingTest, RawBlocksAreFreedInChunks) {
   Make(1000);
   const SessionRef ref = Open();
   Take(ref.id, 1000);
-  ASSERT_TRUE(core_->CloseSession(ref, now_, EndIn::kChunks).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(ref, now_, EndIn::kChunks).ok());
   EXPECT_EQ(Primary().active, 1000u);
-  EXPECT_TRUE(core_->IsEnding(ref.id));
+  EXPECT_TRUE(core_->endings().IsEnding(ref.id));
   EXPECT_EQ(FinishIn(100), 10);
   EXPECT_EQ(Primary().free, 1000u);
-  EXPECT_FALSE(core_->IsEnding(ref.id));
+  EXPECT_FALSE(core_->endings().IsEnding(ref.id));
   EXPECT_EQ(core_->Stats().sessions, 0u);
   EXPECT_EQ(core_->Stats().session_counters.reclaimed_blocks[0], 1000u);
 }
@@ -122,35 +127,37 @@ TEST_F(SessionEndingTest, ASessionIsOverAtOnce) {
   Make(100);
   const SessionRef ref = Open();
   Take(ref.id, 10);
-  ASSERT_TRUE(core_->CloseSession(ref, now_, EndIn::kChunks).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(ref, now_, EndIn::kChunks).ok());
   EXPECT_EQ(ReasonFor(ref), Reason::kStaleSession);
   EXPECT_EQ(ReasonOf(core_->KeepAlive(ref, now_).status()), Reason::kStaleSession);
-  EXPECT_EQ(ReasonOf(core_->CloseSession(ref, now_, EndIn::kChunks)), Reason::kStaleSession);
-  EXPECT_EQ(ReasonOf(core_->EndSession(ref.id, now_, EndIn::kChunks)), Reason::kUnknownSession);
-  EXPECT_EQ(core_->ExpireSessions(now_ + kLease, EndIn::kChunks), 0u);
+  EXPECT_EQ(ReasonOf(core_->endings().CloseSession(ref, now_, EndIn::kChunks)),
+            Reason::kStaleSession);
+  EXPECT_EQ(ReasonOf(core_->endings().EndSession(ref.id, now_, EndIn::kChunks)),
+            Reason::kUnknownSession);
+  EXPECT_EQ(core_->endings().ExpireSessions(now_ + kLease, EndIn::kChunks), 0u);
 }
 
 TEST_F(SessionEndingTest, OthersGoOnBetweenChunks) {
   Make(100);
   const SessionRef ending = Open(), other = Open();
   Take(ending.id, 100);
-  ASSERT_TRUE(core_->CloseSession(ending, now_, EndIn::kChunks).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(ending, now_, EndIn::kChunks).ok());
   for (uint32_t freed = 10; freed <= 100; freed += 10) {
-    core_->ContinueEndings(now_, 10);
+    core_->endings().ContinueEndings(now_, 10);
     Take(other.id, 10);
     EXPECT_EQ(Primary().free, 0u);
     core_->CheckInvariants();
   }
-  EXPECT_FALSE(core_->IsEnding(ending.id));
+  EXPECT_FALSE(core_->endings().IsEnding(ending.id));
 }
 
 TEST_F(SessionEndingTest, SequencesAreFreedOneByOneAndStayCached) {
   Make(100);
   const SessionRef ref = Open();
   for (uint32_t i = 0; i < 10; ++i) Add(ref.id, SequenceId{i + 1}, 5, 1000 * i);
-  ASSERT_TRUE(core_->CloseSession(ref, now_, EndIn::kChunks).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(ref, now_, EndIn::kChunks).ok());
   int chunks = 1;
-  while (core_->ContinueEndings(now_, 1)) {
+  while (core_->endings().ContinueEndings(now_, 1)) {
     EXPECT_EQ(core_->Stats().sequences, 10u - chunks);
     EXPECT_EQ(Primary().cached, 5u * chunks);
     core_->CheckInvariants();
@@ -164,11 +171,11 @@ TEST_F(SessionEndingTest, TheOldestEndsFirst) {
   const SessionRef first = Open(), second = Open();
   Take(first.id, 20);
   Take(second.id, 20);
-  ASSERT_TRUE(core_->CloseSession(second, now_, EndIn::kChunks).ok());
-  ASSERT_TRUE(core_->CloseSession(first, now_, EndIn::kChunks).ok());
-  core_->ContinueEndings(now_, 20);
-  EXPECT_FALSE(core_->IsEnding(second.id));
-  EXPECT_TRUE(core_->IsEnding(first.id));
+  ASSERT_TRUE(core_->endings().CloseSession(second, now_, EndIn::kChunks).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(first, now_, EndIn::kChunks).ok());
+  core_->endings().ContinueEndings(now_, 20);
+  EXPECT_FALSE(core_->endings().IsEnding(second.id));
+  EXPECT_TRUE(core_->endings().IsEnding(first.id));
 }
 
 TEST_F(SessionEndingTest, WhatItCouldWriteIsQuarantinedAtItsEnd) {
@@ -176,12 +183,12 @@ TEST_F(SessionEndingTest, WhatItCouldWriteIsQuarantinedAtItsEnd) {
   const SessionRef ref = OpenWriter();
   Take(ref.id, 30);
   Expire();
-  EXPECT_FALSE(core_->IsQuarantined(ref.id));
+  EXPECT_FALSE(core_->endings().IsQuarantined(ref.id));
   FinishIn(10);
   EXPECT_EQ(core_->Stats().quarantined_blocks, 30u);
   EXPECT_EQ(Primary().in_flight, 30u);
-  ASSERT_TRUE(core_->CloseSession(ref, now_, EndIn::kChunks).ok());
-  EXPECT_FALSE(core_->IsQuarantined(ref.id));
+  ASSERT_TRUE(core_->endings().CloseSession(ref, now_, EndIn::kChunks).ok());
+  EXPECT_FALSE(core_->endings().IsQuarantined(ref.id));
   EXPECT_EQ(Primary().in_flight, 30u) << "the release goes in chunks, too";
   EXPECT_EQ(FinishIn(10), 3);
   EXPECT_EQ(Primary().free, 100u);
@@ -193,12 +200,13 @@ TEST_F(SessionEndingTest, AnAcknowledgementInTheMiddleLeavesNoQuarantine) {
   const SessionRef ref = OpenWriter();
   Take(ref.id, 30);
   Expire();
-  core_->ContinueEndings(now_, 10);
+  core_->endings().ContinueEndings(now_, 10);
   EXPECT_EQ(Primary().in_flight, 10u);
   SessionRef guess = ref;
   guess.token = SessionToken{1, 2};
-  EXPECT_EQ(ReasonOf(core_->CloseSession(guess, now_, EndIn::kChunks)), Reason::kStaleSession);
-  ASSERT_TRUE(core_->CloseSession(ref, now_, EndIn::kChunks).ok());
+  EXPECT_EQ(ReasonOf(core_->endings().CloseSession(guess, now_, EndIn::kChunks)),
+            Reason::kStaleSession);
+  ASSERT_TRUE(core_->endings().CloseSession(ref, now_, EndIn::kChunks).ok());
   FinishIn(10);
   EXPECT_EQ(Primary().free, 100u);
   EXPECT_EQ(core_->Stats().quarantines, 0u);
@@ -209,7 +217,7 @@ TEST_F(SessionEndingTest, AWriterThatDiesInTheMiddleLeavesNoQuarantine) {
   const SessionRef ref = OpenWriter();
   Take(ref.id, 30);
   Expire();
-  core_->ContinueEndings(now_, 10);
+  core_->endings().ContinueEndings(now_, 10);
   core_->NoteWriterGone(ref.id);
   FinishIn(10);
   EXPECT_EQ(Primary().free, 100u);
@@ -230,11 +238,11 @@ TEST_F(SessionEndingTest, AQuarantineKeepsEachBlockAtMostTwice) {
   ASSERT_TRUE(core_->BeginBatch(ref.id, {.step = 1}, now_).ok());
   ASSERT_TRUE(core_->Execute(ref.id, FreeSequence{SequenceId{2}}, now_).ok());
   Expire();
-  while (core_->ContinueEndings(now_, 1)) {
+  while (core_->endings().ContinueEndings(now_, 1)) {
   }
   core_->CheckInvariants();
   EXPECT_EQ(core_->Stats().quarantined_blocks, kBlocks);
-  EXPECT_LE(core_->TenantUses()[0].sequence_bytes,
+  EXPECT_LE(core_->lists().TenantUses()[0].sequence_bytes,
             (Session::kFewDeferred + 2 * kBlocks) * sizeof(DeferredRelease));
 }
 
@@ -244,7 +252,7 @@ TEST_F(SessionEndingTest, WhatSharedAPrefixIsReleasedFromBelow) {
   const SessionRef ref = OpenWriter();
   LeaveOneOfThreeDeferred(ref.id);
   for (const bool acknowledges : {false, true}) {
-    core_->ContinueEndings(now_, 1);  // One sequence.
+    core_->endings().ContinueEndings(now_, 1);  // One sequence.
     core_->CheckInvariants();
     if (acknowledges) core_->NoteWriterGone(ref.id);
   }
@@ -259,7 +267,7 @@ TEST_F(SessionEndingTest, AQuarantineIsReleasedFromBelow) {
   LeaveOneOfThreeDeferred(ref.id);
   FinishIn(1);
   EXPECT_EQ(core_->Stats().quarantined_blocks, 14u);
-  ASSERT_TRUE(core_->CloseSession(ref, now_, EndIn::kChunks).ok());
+  ASSERT_TRUE(core_->endings().CloseSession(ref, now_, EndIn::kChunks).ok());
   FinishIn(1);
   EXPECT_EQ(Primary().cached, 14u);
 }
@@ -283,7 +291,7 @@ TEST_F(SessionEndingTest, DeferredReleasesAreChargedAndRefuseNewSequences) {
     ASSERT_TRUE(core_->Execute(ref.id, FreeSequence{SequenceId{1}}, now_).ok());
   }
   EXPECT_EQ(ReasonOf(refused), Reason::kSequenceBytesExhausted);
-  EXPECT_LE(core_->TenantUses()[0].sequence_bytes, 320u << 10);
+  EXPECT_LE(core_->lists().TenantUses()[0].sequence_bytes, 320u << 10);
   core_->CheckInvariants();
   // A step that completes returns the bytes.
   ASSERT_TRUE(core_->BeginBatch(sessions.front().id, {.step = 1, .completed_step = 1}, now_).ok());
@@ -333,18 +341,18 @@ TEST_F(SessionEndingTest, AChunkOfALargeSessionIsShort) {
   ChunkTimes raw_times("a session with raw blocks");
   ChunkTimes writer_times("a session whose raw blocks are quarantined");
   ChunkTimes release_times("the quarantine");
-  const auto next_chunk = [&] { return core_->ContinueEndings(now_, kPiece); };
+  const auto next_chunk = [&] { return core_->endings().ContinueEndings(now_, kPiece); };
   const auto take_events = [&] { static_cast<void>(core_->TakeEvents()); };
   for (int round = 0; round < 4; ++round) {
     const SessionRef raw = Open();
     Take(raw.id, kBlocks);
-    ASSERT_TRUE(core_->CloseSession(raw, now_, EndIn::kChunks).ok());
+    ASSERT_TRUE(core_->endings().CloseSession(raw, now_, EndIn::kChunks).ok());
     raw_times.Measure(next_chunk, take_events);
     const SessionRef writer = OpenWriter();
     Take(writer.id, kBlocks);
     Expire();
     writer_times.Measure(next_chunk, take_events);
-    ASSERT_TRUE(core_->CloseSession(writer, now_, EndIn::kChunks).ok());
+    ASSERT_TRUE(core_->endings().CloseSession(writer, now_, EndIn::kChunks).ok());
     release_times.Measure(next_chunk, take_events);
     EXPECT_EQ(Primary().free, kBlocks);
   }

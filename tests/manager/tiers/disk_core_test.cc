@@ -13,7 +13,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
+#include "manager/warm_restart.h"
 #include "tests/events/shadow_tree.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -99,18 +104,18 @@ class DiskCoreTest : public testing::Test {
   // A request over these tokens is added, computed and freed.
   void Run(const std::vector<TokenId>& tokens) {
     const SequenceId sequence{++sequences_};
-    const auto added = core_->AddSequence(session_, sequence, {}, tokens,
-                                          static_cast<uint32_t>(tokens.size()), now_);
+    const auto added = core_->sequences().AddSequence(
+        session_, sequence, PromptOf({}, tokens, static_cast<uint32_t>(tokens.size())), now_);
     ASSERT_TRUE(added.ok()) << added.status();
     matched_ = added->matched_tokens;
     matched_below_ = added->matched_below_tokens;
     Settle();
     const auto rest = absl::MakeConstSpan(tokens).subspan(matched_);
-    const auto committed =
-        core_->CommitTokens(session_, sequence, {}, static_cast<uint32_t>(tokens.size()), now_);
+    const auto committed = core_->sequences().CommitTokens(
+        session_, sequence, {}, static_cast<uint32_t>(tokens.size()), now_);
     ASSERT_TRUE(committed.ok() || rest.empty()) << committed.status();
     Settle();
-    ASSERT_TRUE(core_->FreeSequence(session_, sequence, now_).ok());
+    ASSERT_TRUE(core_->sequences().FreeSequence(session_, sequence, now_).ok());
     Settle();
   }
   // The same, and afterwards its blocks are on disk too.
@@ -121,9 +126,9 @@ class DiskCoreTest : public testing::Test {
   PrefetchedPrefix Prefetch(const std::vector<TokenId>& tokens,
                             absl::Duration deadline = absl::InfiniteDuration()) {
     const NamespaceKey name_space;
-    const auto prefetched =
-        core_->PrefetchPrefix({.name_space = name_space, .tokens = tokens}, now_,
-                              {.target = PrefetchTarget::kMemory, .deadline = now_ + deadline});
+    const auto prefetched = core_->prefixes().Prefetch(
+        {.name_space = name_space, .tokens = tokens}, now_,
+        {.target = PrefetchTarget::kMemory, .deadline = now_ + deadline});
     EXPECT_TRUE(prefetched.ok()) << prefetched.status();
     Settle();
     return prefetched.value_or(PrefetchedPrefix());
@@ -131,7 +136,7 @@ class DiskCoreTest : public testing::Test {
   MatchedPrefix Match(std::vector<TokenId> tokens) {
     tokens.push_back(0);  // The last token is never matched.
     const NamespaceKey name_space;
-    return core_->DescribeMatch({.name_space = name_space, .tokens = tokens});
+    return core_->prefixes().Describe({.name_space = name_space, .tokens = tokens});
   }
   TierOccupancy At(Tier tier) { return core_->Stats().windows[0].tiers[static_cast<size_t>(tier)]; }
   DiskTierStats Disk() { return core_->Stats().windows[0].disk; }
@@ -332,7 +337,7 @@ TEST_F(DiskCoreTest, AFullDiskGivesUpItsOldestLeafAndNoCopyForHavingANearerOne) 
   // The leaf of the first prefix has left; its root has stayed.
   const NamespaceKey name_space;
   const std::vector<TokenId> first = Tokens(100, 8);
-  const auto inspected = core_->InspectPrefix({.name_space = name_space, .tokens = first});
+  const auto inspected = core_->lists().InspectPrefix({.name_space = name_space, .tokens = first});
   ASSERT_TRUE(inspected.ok());
   ASSERT_THAT(inspected->blocks, SizeIs(2));
   EXPECT_TRUE(inspected->blocks[0].lower.contains(kDisk));
@@ -347,8 +352,9 @@ TEST_F(DiskCoreTest, ABlockOfHigherPriorityIsNotDisplacedOnDisk) {
   SequenceRetention high;
   high.ranges.push_back(
       {.token_start = 0, .token_end = std::nullopt, .retention = {.priority = Priority{90}}});
-  ASSERT_TRUE(
-      core_->SetRetention({.name_space = name_space, .tokens = Tokens(100, 4)}, high, now_).ok());
+  ASSERT_TRUE(core_->prefixes()
+                  .SetRetention({.name_space = name_space, .tokens = Tokens(100, 4)}, high, now_)
+                  .ok());
   Settle();
   RunAndWrite(Tokens(200, 4));
   EXPECT_EQ(Match(Tokens(100, 4)).cached_tokens, 4u);
@@ -402,9 +408,9 @@ TEST_F(DiskCoreTest, AnInvalidationErasesWhatIsThereAndWhatIsOnItsWay) {
   const FileOrder running = backups_.front();
   Ticket durable;
   const NamespaceKey name_space;
-  ASSERT_TRUE(
-      core_->InvalidatePrefix({.name_space = name_space, .tokens = Tokens(100, 4)}, now_, &durable)
-          .ok());
+  ASSERT_TRUE(core_->prefixes()
+                  .Invalidate({.name_space = name_space, .tokens = Tokens(100, 4)}, now_, &durable)
+                  .ok());
   Settle();
   ASSERT_THAT(erases_, SizeIs(1));
   EXPECT_THAT(erases_[0].slots, SizeIs(2));
@@ -426,9 +432,9 @@ TEST_F(DiskCoreTest, AnEraseThatFailsIsTriedAgainAndIsNotDurableBefore) {
   RunAndWrite(Tokens(100, 4));
   Ticket durable;
   const NamespaceKey name_space;
-  ASSERT_TRUE(
-      core_->InvalidatePrefix({.name_space = name_space, .tokens = Tokens(100, 4)}, now_, &durable)
-          .ok());
+  ASSERT_TRUE(core_->prefixes()
+                  .Invalidate({.name_space = name_space, .tokens = Tokens(100, 4)}, now_, &durable)
+                  .ok());
   Settle();
   for (int i = 0; i < 3; ++i) {
     ASSERT_THAT(erases_, SizeIs(1));
@@ -460,8 +466,9 @@ TEST_F(DiskCoreTest, AnEraseThatFailsAgainAndAgainIsGivenUpAndCounted) {
 TEST_F(DiskCoreTest, AnInvalidationThatFindsNothingErasesWhatTheDiskHadDropped) {
   Make(8, 8);
   const NamespaceKey name_space;
-  ASSERT_TRUE(
-      core_->InvalidatePrefix({.name_space = name_space, .tokens = Tokens(100, 4)}, now_).ok());
+  ASSERT_TRUE(core_->prefixes()
+                  .Invalidate({.name_space = name_space, .tokens = Tokens(100, 4)}, now_)
+                  .ok());
   Settle();
   ASSERT_THAT(erases_, SizeIs(1));
   EXPECT_EQ(erases_[0].what, FileErase::What::kSlots);
@@ -499,13 +506,13 @@ TEST_F(DiskCoreTest, ARestartTakesBackBlocksAndCopiesAndDropsWhatHasNoPlace) {
   shadow_ = ShadowTree();
   RecoveredWindow memory{.window = kFullAttention, .blocks = {}};
   memory.blocks.push_back({.slot = {Tier::kPrimary, SlotIndex{2}}, .tokens = Tokens(100, 4)});
-  ASSERT_TRUE(core_->Restore({&memory, 1}, now_).ok());
+  ASSERT_TRUE(core_->restart().Restore({&memory, 1}, now_).ok());
   RecoveredWindow disk{.window = kFullAttention, .blocks = {}};
   disk.blocks.push_back(block(0, RecoveredBlock::kRoot, 100, 4));
   disk.blocks.push_back(block(3, 0, 104, 4));
   disk.blocks.push_back(block(4, 1, 108, 2));  // A tail.
   disk.blocks.push_back(block(5, 2, 200, 4));  // It is below a tail, so it has no place.
-  const auto restored = core_->RestoreDisk({&disk, 1}, now_);
+  const auto restored = core_->restart().RestoreDisk({&disk, 1}, now_);
   ASSERT_TRUE(restored.ok()) << restored.status();
   EXPECT_EQ(*restored, 3u);
   Settle();
@@ -533,7 +540,8 @@ TEST_F(DiskCoreTest, WhatWasFoundTwiceInOneSlotIsRefused) {
   for (int i = 0; i < 2; ++i) {
     disk.blocks.push_back({.slot = {kDisk, SlotIndex{0}}, .tokens = Tokens(100, 4)});
   }
-  EXPECT_EQ(ReasonOf(core_->RestoreDisk({&disk, 1}, now_).status()), Reason::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(core_->restart().RestoreDisk({&disk, 1}, now_).status()),
+            Reason::kInvalidArgument);
 }
 
 TEST_F(DiskCoreTest, ALongPromptIsWrittenFromItsRootOnInManySteps) {

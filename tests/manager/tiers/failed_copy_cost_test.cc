@@ -6,8 +6,11 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -21,19 +24,25 @@ double FailureSeconds(uint64_t others) {
   const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
   for (uint64_t i = 0; i < others; ++i) {
     const std::vector<TokenId> tokens = {TokenId{1000} + static_cast<TokenId>(i)};
-    EXPECT_TRUE(core->AddSequence(session, SequenceId{100 + i}, {}, tokens, 0, now).ok());
+    EXPECT_TRUE(core->sequences()
+                    .AddSequence(session, SequenceId{100 + i}, PromptOf({}, tokens), now)
+                    .ok());
   }
   double shortest = 1e9;
   for (uint64_t round = 0; round < 9; ++round) {
     const auto first = static_cast<TokenId>(10 * round);
     const std::vector<TokenId> tokens = {first, first + 1, first + 2, first + 3, 1, 2};
-    EXPECT_TRUE(core->AddSequence(session, SequenceId{1}, {}, tokens, 0, now).ok());
-    EXPECT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 4, now).ok());
-    EXPECT_TRUE(core->FreeSequence(session, SequenceId{1}, now).ok());
+    EXPECT_TRUE(
+        core->sequences().AddSequence(session, SequenceId{1}, PromptOf({}, tokens), now).ok());
+    EXPECT_TRUE(core->sequences().CommitTokens(session, SequenceId{1}, {}, 4, now).ok());
+    EXPECT_TRUE(core->sequences().FreeSequence(session, SequenceId{1}, now).ok());
     // It shares three tokens of the cached block, which are copied; a fork shares the copy.
     const std::vector<TokenId> other = {first, first + 1, first + 2, 7, 7};
-    EXPECT_EQ(core->AddSequence(session, SequenceId{2}, {}, other, 0, now)->matched_tokens, 3u);
-    EXPECT_TRUE(core->ForkSequence(session, SequenceId{2}, SequenceId{3}, now).ok());
+    EXPECT_EQ(core->sequences()
+                  .AddSequence(session, SequenceId{2}, PromptOf({}, other), now)
+                  ->matched_tokens,
+              3u);
+    EXPECT_TRUE(core->sequences().ForkSequence(session, SequenceId{2}, SequenceId{3}, now).ok());
     // This looks at every sequence: later rounds would begin with cold caches.
     if (round == 0) core->CheckInvariants();
     const std::vector<CopyOrder> copies = core->TakeCopies();
@@ -47,11 +56,11 @@ double FailureSeconds(uint64_t others) {
     core->CompleteCopy(copies.front().ticket, absl::DataLossError("test"), now);
     shortest = std::min(shortest, clock() - begin);
     for (const uint64_t id : {2, 3}) {
-      EXPECT_EQ((*core->FindSequence(session, SequenceId{id}))->computed_tokens, 0u);
-      EXPECT_EQ((*core->FindSequence(session, SequenceId{id}))->losses, 1u);
-      EXPECT_TRUE(core->FreeSequence(session, SequenceId{id}, now).ok());
+      EXPECT_EQ((*core->sequences().FindSequence(session, SequenceId{id}))->computed_tokens, 0u);
+      EXPECT_EQ((*core->sequences().FindSequence(session, SequenceId{id}))->losses, 1u);
+      EXPECT_TRUE(core->sequences().FreeSequence(session, SequenceId{id}, now).ok());
     }
-    EXPECT_EQ(core->Shortened(session).size(), 0u);
+    EXPECT_EQ(core->sequences().Shortened(session).size(), 0u);
   }
   return shortest;
 }
@@ -71,10 +80,11 @@ double FailureSecondsOfMany(uint32_t copies) {
   const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
   for (uint32_t i = 0; i < copies; ++i) {
     const std::vector<TokenId> tokens = {i, 1, 2, 3};
-    EXPECT_TRUE(core->AddSequence(session, SequenceId{1}, {}, tokens, 0, now).ok());
-    EXPECT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 4, now).ok());
-    EXPECT_TRUE(core->FreeSequence(session, SequenceId{1}, now).ok());
-    EXPECT_EQ(core->OffloadPrefix({}, tokens, now)->blocks, 1u);
+    EXPECT_TRUE(
+        core->sequences().AddSequence(session, SequenceId{1}, PromptOf({}, tokens), now).ok());
+    EXPECT_TRUE(core->sequences().CommitTokens(session, SequenceId{1}, {}, 4, now).ok());
+    EXPECT_TRUE(core->sequences().FreeSequence(session, SequenceId{1}, now).ok());
+    EXPECT_EQ(core->prefixes().Offload(PromptOf({}, tokens), now)->blocks, 1u);
   }
   core->TakeEvents();
   const std::vector<CopyOrder> orders = core->TakeCopies();

@@ -147,9 +147,12 @@ TEST_F(SharedDiskTest, AFetchThatWaitsHoldsUpNoCopyBetweenMemories) {
   absl::Notification done;
   manager_.NotifyWhenDone(Lane::kFetch, fetch->fetch, [&] { done.Notify(); });
   Run(Tokens(200, 8));
-  const Ticket copies = manager_.completed_ticket();
+  const Ticket copies =
+      manager_.Read([](const BlockManager& core) { return core.completed_ticket(); });
   EXPECT_GT(copies, Ticket{0}) << "backups were copied to their staging slots";
-  EXPECT_LT(manager_.completed_ticket(Lane::kFetch), fetch->fetch);
+  EXPECT_LT(
+      manager_.Read([&](const BlockManager& core) { return core.completed_ticket(Lane::kFetch); }),
+      fetch->fetch);
   EXPECT_FALSE(done.HasBeenNotified());
   disk_.EndReads(manager_);
   EXPECT_TRUE(done.HasBeenNotified());
@@ -172,13 +175,19 @@ TEST_F(SharedDiskTest, AtTheDeadlineTheTicketIsDoneAndNobodyWaitsForTheDisk) {
 
 TEST_F(SharedDiskTest, AResetWaitsForNoDiskAndIsDurableWithItsTicket) {
   PutOnDisk(Tokens(100, 8));
-  const Ticket before = manager_.completed_ticket(Lane::kBackup);
+  const Ticket before =
+      manager_.Read([&](const BlockManager& core) { return core.completed_ticket(Lane::kBackup); });
   EXPECT_GT(manager_.ResetPrefixCache(), 0u);
   EXPECT_EQ(RunOne<MatchedPrefix>(*client_, MatchPrefix{.tokens = Tokens(100, 9)})->cached_tokens,
             0u);
-  EXPECT_EQ(manager_.completed_ticket(Lane::kBackup), before) << "the disk has not answered";
+  EXPECT_EQ(
+      manager_.Read([&](const BlockManager& core) { return core.completed_ticket(Lane::kBackup); }),
+      before)
+      << "the disk has not answered";
   EXPECT_TRUE(disk_.EndWrites(manager_));
-  EXPECT_GT(manager_.completed_ticket(Lane::kBackup), before);
+  EXPECT_GT(
+      manager_.Read([&](const BlockManager& core) { return core.completed_ticket(Lane::kBackup); }),
+      before);
 }
 
 TEST_F(SharedDiskTest, ATicketThatALaneHasNotGivenIsUnknown) {

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "manager/block_manager.h"
 #include "manager/policy/eviction_policy.h"
+#include "manager/sequences/running_sequences.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -62,13 +63,13 @@ class Ladder {
     const NamespaceKey name_space;
     const SessionId of = sessions_[session];
     const SequenceId sequence{++sequences_};
-    const auto added = core_->AddSequence(
+    const auto added = core_->sequences().AddSequence(
         of, sequence, {.name_space = name_space, .tokens = tokens, .retention = &retention}, now_);
     EXPECT_TRUE(added.ok()) << added.status();
     const uint32_t matched = added->matched_tokens / kBlockTokens;
     Settle();
-    EXPECT_TRUE(core_->CommitTokens(of, sequence, {}, computed, now_).ok());
-    EXPECT_TRUE(core_->FreeSequence(of, sequence, now_).ok());
+    EXPECT_TRUE(core_->sequences().CommitTokens(of, sequence, {}, computed, now_).ok());
+    EXPECT_TRUE(core_->sequences().FreeSequence(of, sequence, now_).ok());
     do core_->Maintain(now_, 4);
     while (Settle());
     return matched;

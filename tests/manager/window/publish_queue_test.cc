@@ -16,8 +16,12 @@
 #include "base/error.h"
 #include "events/event_log.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/shared_manager.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -105,14 +109,14 @@ class PublishableTest : public testing::Test {
     const auto added = core_->Execute(session_, prompt, now_);
     EXPECT_TRUE(added.ok()) << added.status();
     EndCopies();
-    EXPECT_TRUE(core_->CommitTokens(session_, prompt.sequence, {}, size, now_).ok());
+    EXPECT_TRUE(core_->sequences().CommitTokens(session_, prompt.sequence, {}, size, now_).ok());
     return prompt.sequence;
   }
   SequenceId Begin(const Tokens& tokens, NamespaceKey name_space = {}) {
     return Begin(AddSequence{.name_space = std::move(name_space), .tokens = tokens});
   }
   void End(SequenceId sequence) {
-    ASSERT_TRUE(core_->FreeSequence(session_, sequence, now_).ok());
+    ASSERT_TRUE(core_->sequences().FreeSequence(session_, sequence, now_).ok());
     core_->CheckInvariants();
   }
   void Compute(const Tokens& tokens, NamespaceKey name_space = {}) {
@@ -120,7 +124,7 @@ class PublishableTest : public testing::Test {
   }
   std::vector<PublishablePrefix> Take(uint32_t max_prefixes = kAll, uint32_t max_blocks = kAll) {
     std::vector<PublishablePrefix> prefixes;
-    core_->TakePublishable(max_prefixes, max_blocks, &prefixes);
+    core_->lists().TakePublishable(max_prefixes, max_blocks, &prefixes);
     return prefixes;
   }
   std::vector<Tokens> TakeTokens(uint32_t max_prefixes = kAll, uint32_t max_blocks = kAll) {
@@ -141,7 +145,7 @@ TEST_F(PublishableTest, WithoutTheOptionNothingIsListed) {
   Make(std::nullopt);
   for (int i = 0; i < 5; ++i) Compute(Count(1, 9));
   EXPECT_THAT(Take(), IsEmpty());
-  EXPECT_EQ(core_->publishable().queued, 0u);
+  EXPECT_EQ(core_->lists().publishable().queued, 0u);
 }
 
 // For example the sequence with which a request goes on after a preemption.
@@ -169,7 +173,7 @@ TEST_F(PublishableTest, APathIsListedOnceAtItsThreshold) {
     for (int uses = 0; uses < 6; ++uses) {
       Compute(Count(1, 13));
       if (uses == min_uses) {
-        EXPECT_EQ(core_->publishable().queued, 3u);
+        EXPECT_EQ(core_->lists().publishable().queued, 3u);
         EXPECT_THAT(TakeTokens(), ElementsAre(Count(1, 12))) << "the tail is left out";
       }
       EXPECT_THAT(TakeTokens(), IsEmpty()) << uses;
@@ -191,7 +195,7 @@ TEST_F(PublishableTest, ForksShareTheirBeginning) {
   const Tokens left = shared + Count(100, 4), right = shared + Count(200, 8);
   Compute(left);
   Compute(right);
-  EXPECT_EQ(core_->publishable().queued, 5u);
+  EXPECT_EQ(core_->lists().publishable().queued, 5u);
   EXPECT_THAT(TakeTokens(), ElementsAre(right, left));
 }
 
@@ -209,8 +213,9 @@ TEST_F(PublishableTest, AGrowingPromptIsJoined) {
   Make(0);
   const SequenceId sequence = Begin(Count(1, 5));
   for (TokenId token = 6; token <= 21; ++token) {
-    ASSERT_TRUE(
-        core_->AppendTokens(session_, sequence, std::vector<TokenId>{token}, token, now_).ok());
+    ASSERT_TRUE(core_->sequences()
+                    .AppendTokens(session_, sequence, std::vector<TokenId>{token}, token, now_)
+                    .ok());
   }
   EXPECT_THAT(TakeTokens(), ElementsAre(Count(1, 20)));
   End(sequence);
@@ -221,7 +226,7 @@ TEST_F(PublishableTest, APrefixIsTakenWholeWithinItsLimits) {
   Make(0);
   for (TokenId first = 0; first < 4; ++first) Compute(Count(1000 * first, 16));
   EXPECT_THAT(TakeTokens(2), ElementsAre(Count(3000, 16), Count(2000, 16)));
-  EXPECT_EQ(core_->publishable().queued, 8u);
+  EXPECT_EQ(core_->lists().publishable().queued, 8u);
   EXPECT_THAT(TakeTokens(kAll, 1), ElementsAre(Count(1000, 16)));
   EXPECT_THAT(TakeTokens(0), IsEmpty());
   EXPECT_THAT(TakeTokens(kAll, 0), IsEmpty());
@@ -235,7 +240,7 @@ TEST_F(PublishableTest, WhatHasLeftIsSkipped) {
   Compute(Count(200, 12));  // It evicts the last blocks of the first prompt.
   const std::vector<Tokens> taken = TakeTokens();
   EXPECT_THAT(taken, ElementsAre(Count(200, 12), Count(100, 16), Count(1, 4)));
-  EXPECT_EQ(core_->publishable().queued, 0u);
+  EXPECT_EQ(core_->lists().publishable().queued, 0u);
 }
 
 TEST_F(PublishableTest, AResetEmptiesTheList) {
@@ -261,7 +266,7 @@ TEST_F(PublishableTest, AnInvalidatedPrefixIsNotListed) {
   Make(0);
   Compute(Count(1, 16));
   Compute(Count(100, 8));
-  ASSERT_TRUE(core_->InvalidatePrefix({}, Count(1, 8), now_).ok());
+  ASSERT_TRUE(core_->prefixes().Invalidate(PromptOf({}, Count(1, 8)), now_).ok());
   EXPECT_THAT(TakeTokens(), ElementsAre(Count(100, 8), Count(1, 4)));
 }
 
@@ -270,9 +275,9 @@ TEST_F(PublishableTest, ATruncatedBlockStartsAgain) {
   Make(1);
   const SequenceId sequence = Begin(Count(1, 12));
   Compute(Count(1, 12));  // It uses three tokens of the last block.
-  EXPECT_EQ(core_->publishable().queued, 3u);
-  ASSERT_TRUE(core_->TruncateSequence(session_, sequence, 10, now_).ok());
-  ASSERT_TRUE(core_->AppendTokens(session_, sequence, Count(500, 2), 12, now_).ok());
+  EXPECT_EQ(core_->lists().publishable().queued, 3u);
+  ASSERT_TRUE(core_->sequences().TruncateSequence(session_, sequence, 10, now_).ok());
+  ASSERT_TRUE(core_->sequences().AppendTokens(session_, sequence, Count(500, 2), 12, now_).ok());
   EXPECT_THAT(TakeTokens(), ElementsAre(Count(1, 8)));
   Compute(Count(1, 10) + Count(500, 3));
   EXPECT_THAT(TakeTokens(), ElementsAre(Count(1, 10) + Count(500, 2)));
@@ -293,11 +298,11 @@ TEST_F(PublishableTest, ExtrasAndItemsAreRebuilt) {
   EXPECT_EQ(taken[0].extra_token_ids, prompt.extra_token_ids);
   EXPECT_EQ(taken[0].multimodal_items, prompt.multimodal_items) << "an item of three blocks is one";
   // It finds the same blocks.
-  const BlockManager::Prompt again{.name_space = taken[0].name_space,
-                                   .tokens = taken[0].tokens,
-                                   .extra_token_ids = taken[0].extra_token_ids,
-                                   .multimodal_items = taken[0].multimodal_items};
-  EXPECT_EQ(core_->MatchPrefix(again, nullptr), 23u);
+  const SequencePrompt again{.name_space = taken[0].name_space,
+                             .tokens = taken[0].tokens,
+                             .extra_token_ids = taken[0].extra_token_ids,
+                             .multimodal_items = taken[0].multimodal_items};
+  EXPECT_EQ(core_->prefixes().Match(again, nullptr), 23u);
 }
 
 TEST_F(PublishableTest, KeyedPrefixesHaveKeys) {
@@ -341,9 +346,13 @@ TEST_F(PublishableTest, ASharedManagerTakesInChunks) {
   for (TokenId first = 0; first < 30; ++first) Compute(Count(10'000 * first, 400));
   EventLog log(EventLog::Limits{});
   SharedManager manager(std::move(core_), &log);
-  EXPECT_EQ(manager.publishable().queued, 3000u);
+  EXPECT_EQ(
+      manager.Read([](const BlockManager& core) { return core.lists().publishable(); }).queued,
+      3000u);
   EXPECT_THAT(manager.TakePublishable(4), SizeIs(4));
-  EXPECT_EQ(manager.publishable().queued, 2600u);
+  EXPECT_EQ(
+      manager.Read([](const BlockManager& core) { return core.lists().publishable(); }).queued,
+      2600u);
   EXPECT_THAT(manager.TakePublishable(kAll), SizeIs(26));
   EXPECT_THAT(manager.TakePublishable(kAll), IsEmpty());
 }
@@ -354,11 +363,13 @@ TEST_F(PublishableTest, ASharedManagerPassesWhatHasLeft) {
   Compute(Count(1, 16));
   for (TokenId first = 1; first < 70; ++first) Compute(Count(10'000 * first, 400));
   for (TokenId first = 1; first < 70; ++first) {
-    ASSERT_TRUE(core_->InvalidatePrefix({}, Count(10'000 * first, 1), now_).ok());
+    ASSERT_TRUE(core_->prefixes().Invalidate(PromptOf({}, Count(10'000 * first, 1)), now_).ok());
   }
   EventLog log(EventLog::Limits{});
   SharedManager manager(std::move(core_), &log);
-  EXPECT_GT(manager.publishable().queued, 6 * SharedManager::kPublishPiece);
+  EXPECT_GT(
+      manager.Read([](const BlockManager& core) { return core.lists().publishable(); }).queued,
+      6 * SharedManager::kPublishPiece);
   EXPECT_THAT(manager.TakePublishable(1), SizeIs(1));
 }
 

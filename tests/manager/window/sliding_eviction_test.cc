@@ -9,7 +9,10 @@
 
 #include "manager/block_manager.h"
 #include "manager/policy/eviction_policy.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 
 namespace pagoda {
 namespace {
@@ -37,19 +40,21 @@ class Cache {
   // matched.
   uint32_t Run(const Tokens& prompt, const Tokens& reply = {}) {
     const SequenceId id{++requests_};
-    const auto added = core_->AddSequence(session_, id, {}, prompt, 0, now_);
+    const auto added = core_->sequences().AddSequence(session_, id, PromptOf({}, prompt), now_);
     EXPECT_TRUE(added.ok()) << added.status();
     auto computed = static_cast<uint32_t>(prompt.size());
-    EXPECT_TRUE(core_->CommitTokens(session_, id, {}, computed, now_).ok());
+    EXPECT_TRUE(core_->sequences().CommitTokens(session_, id, {}, computed, now_).ok());
     for (const TokenId token : reply) {
-      EXPECT_TRUE(core_->AppendTokens(session_, id, {&token, 1}, computed, now_).ok());
-      EXPECT_TRUE(core_->CommitTokens(session_, id, {}, ++computed, now_).ok());
+      EXPECT_TRUE(core_->sequences().AppendTokens(session_, id, {&token, 1}, computed, now_).ok());
+      EXPECT_TRUE(core_->sequences().CommitTokens(session_, id, {}, ++computed, now_).ok());
     }
-    EXPECT_TRUE(core_->FreeSequence(session_, id, now_).ok());
+    EXPECT_TRUE(core_->sequences().FreeSequence(session_, id, now_).ok());
     core_->TakeEvents();
     return added->matched_tokens;
   }
-  uint32_t Matched(const Tokens& prompt) const { return core_->MatchPrefix({}, prompt); }
+  uint32_t Matched(const Tokens& prompt) const {
+    return core_->prefixes().Match(PromptOf({}, prompt));
+  }
 
  private:
   absl::Time now_ = absl::UnixEpoch();

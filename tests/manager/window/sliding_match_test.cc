@@ -12,8 +12,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "events/block_hash.h"
 #include "manager/block_manager.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 
 namespace pagoda {
 namespace {
@@ -64,20 +68,22 @@ class Cache {
     auto computed = std::get<AddedSequence>(*added).matched_tokens;
     while (computed < tokens.size()) {
       const uint32_t more = std::min<uint32_t>(kBlockTokens, tokens.size() - computed);
-      const Sequence& sequence = **core_->FindSequence(session_, id);
+      const Sequence& sequence = **core_->sequences().FindSequence(session_, id);
       if (sequence.reserved_tokens < computed + more) {
-        const auto reserved =
-            core_->ReserveTokens(session_, id, computed + more - sequence.reserved_tokens, now_);
+        const auto reserved = core_->sequences().ReserveTokens(
+            session_, id, computed + more - sequence.reserved_tokens, now_);
         EndCopies();
         if (!reserved.ok()) break;
       }
       computed += more;
-      ASSERT_TRUE(core_->CommitTokens(session_, id, {}, computed, now_).ok());
+      ASSERT_TRUE(core_->sequences().CommitTokens(session_, id, {}, computed, now_).ok());
     }
-    ASSERT_TRUE(core_->FreeSequence(session_, id, now_).ok());
+    ASSERT_TRUE(core_->sequences().FreeSequence(session_, id, now_).ok());
     core_->TakeEvents();
   }
-  uint32_t Match(const Tokens& tokens) const { return core_->MatchPrefix({}, tokens); }
+  uint32_t Match(const Tokens& tokens) const {
+    return core_->prefixes().Match(PromptOf({}, tokens));
+  }
   BlockManager& core() { return *core_; }
   SessionId session() const { return session_; }
   absl::Time now() const { return now_; }
@@ -174,8 +180,10 @@ TEST_F(HoleTest, AHoleHidesNoBlockBesideIt) {
   cache.Store(Join({a_, b_, y_}), keep(8, 12));
   // 5 of 8 blocks are cached, so a sequence that takes 5 blocks evicts two.
   std::vector<BlockHandle> raw(5);
-  ASSERT_TRUE(
-      cache.core().AllocateBlocks(cache.session(), kWindow, absl::MakeSpan(raw), cache.now()).ok());
+  ASSERT_TRUE(cache.core()
+                  .raw_blocks()
+                  .AllocateBlocks(cache.session(), kWindow, absl::MakeSpan(raw), cache.now())
+                  .ok());
   ASSERT_EQ(cache.core().Stats().windows[0].holes, 2u);
   cache.core().CheckInvariants();
 
@@ -186,9 +194,10 @@ TEST_F(HoleTest, AHoleHidesNoBlockBesideIt) {
   // A sequence continues there: it copies the three tokens out of Y.
   std::vector<BlockRef> refs;
   for (const BlockHandle& handle : raw) refs.push_back(handle.ref());
-  ASSERT_TRUE(cache.core().FreeBlocks(cache.session(), kWindow, refs, cache.now()).ok());
-  const absl::StatusOr<SequenceAdded> added = cache.core().AddSequence(
-      cache.session(), SequenceId{2}, {}, Join({a_, b_, x_, {77}}), 0, cache.now());
+  ASSERT_TRUE(
+      cache.core().raw_blocks().FreeBlocks(cache.session(), kWindow, refs, cache.now()).ok());
+  const absl::StatusOr<SequenceAdded> added = cache.core().sequences().AddSequence(
+      cache.session(), SequenceId{2}, PromptOf({}, Join({a_, b_, x_, {77}})), cache.now());
   ASSERT_TRUE(added.ok()) << added.status();
   EXPECT_EQ(added->matched_tokens, 11u);
   const std::vector<CopyOrder> copies = cache.core().TakeCopies();
@@ -240,12 +249,12 @@ double PinSeconds(uint32_t holes) {
   double shortest = 1e9;
   for (int round = 0; round < 5; ++round) {
     const double before = ThreadSeconds();
-    const absl::StatusOr<PinnedPrefix> pinned =
-        core.PinPrefix(cache.session(), {}, path, absl::InfiniteDuration(), cache.now());
+    const absl::StatusOr<PinnedPrefix> pinned = core.prefixes().Pin(
+        cache.session(), PromptOf({}, path), absl::InfiniteDuration(), cache.now());
     shortest = std::min(shortest, ThreadSeconds() - before);
     // Before the first hole everything is cached.
     EXPECT_EQ(pinned->pinned_tokens, (kEvery - 1) * kBlockTokens);
-    EXPECT_TRUE(core.UnpinPrefix(pinned->pin, cache.now()).ok());
+    EXPECT_TRUE(core.prefixes().Unpin(pinned->pin, cache.now()).ok());
   }
   return shortest;
 }

@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/running_sequences.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -39,12 +42,12 @@ class TailsTest : public ::testing::Test {
       core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
     }
     ASSERT_TRUE(
-        core_
-            ->CommitTokens(session_, SequenceId{id}, {}, static_cast<uint32_t>(tokens.size()), now_)
+        core_->sequences()
+            .CommitTokens(session_, SequenceId{id}, {}, static_cast<uint32_t>(tokens.size()), now_)
             .ok());
   }
   void End(uint64_t id) {
-    ASSERT_TRUE(core_->FreeSequence(session_, SequenceId{id}, now_).ok());
+    ASSERT_TRUE(core_->sequences().FreeSequence(session_, SequenceId{id}, now_).ok());
     core_->CheckInvariants();
   }
   void Store(const Tokens& tokens, const SequenceRetention& retention = {}) {
@@ -100,9 +103,9 @@ TEST_F(TailsTest, ATailThatIsTakenOverKeepsItsDuration) {
 TEST_F(TailsTest, ACutBehindATailThatWasTakenOverForgetsItsRetention) {
   Store(Count(6), Keep(90));
   Begin(1, Count(7));
-  ASSERT_TRUE(core_->TruncateSequence(session_, SequenceId{1}, 4, now_).ok());
+  ASSERT_TRUE(core_->sequences().TruncateSequence(session_, SequenceId{1}, 4, now_).ok());
   const Tokens other = {50, 51};
-  ASSERT_TRUE(core_->AppendTokens(session_, SequenceId{1}, other, 6, now_).ok());
+  ASSERT_TRUE(core_->sequences().AppendTokens(session_, SequenceId{1}, other, 6, now_).ok());
   End(1);
   EXPECT_EQ(Priorities(), (Expected{{4, 90}, {51, 35}}));
 }
@@ -112,7 +115,7 @@ TEST_F(TailsTest, TailsThatALongerBlockBeginsWithAreNotCached) {
   for (const uint32_t count : {8, 7, 6}) End(count);
   EXPECT_EQ(cached(), 2u);
   EXPECT_EQ(Priorities(), (Expected{{4, 35}, {8, 35}}));
-  EXPECT_EQ(core_->MatchPrefix({}, Count(8)), 7u);
+  EXPECT_EQ(core_->prefixes().Match(PromptOf({}, Count(8))), 7u);
 }
 
 TEST_F(TailsTest, ATailGoesWhenALongerBlockBeginsWithIt) {
@@ -167,12 +170,13 @@ TEST_F(TailsTest, APinnedTailStaysBesideALongerBlock) {
   Begin(6, Count(6));
   Begin(7, Count(7));
   End(6);
-  const auto pinned = core_->PinPrefix(session_, {}, Count(6), absl::InfiniteDuration(), now_);
+  const auto pinned =
+      core_->prefixes().Pin(session_, PromptOf({}, Count(6)), absl::InfiniteDuration(), now_);
   ASSERT_TRUE(pinned.ok());
   ASSERT_EQ(pinned->pinned_tokens, 6u);
   End(7);
   EXPECT_EQ(Priorities(), (Expected{{4, 35}, {6, 35}, {7, 35}}));
-  ASSERT_TRUE(core_->UnpinPrefix(pinned->pin, now_).ok());
+  ASSERT_TRUE(core_->prefixes().Unpin(pinned->pin, now_).ok());
 }
 
 }  // namespace

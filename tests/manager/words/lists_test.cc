@@ -9,7 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
+#include "manager/sequences/cached_prefixes.h"
+#include "manager/sequences/raw_blocks.h"
+#include "manager/sequences/running_sequences.h"
+#include "manager/sequences/session_endings.h"
 #include "tests/manager/fixtures/host_tiers.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
 namespace pagoda {
@@ -28,11 +34,13 @@ class ListsTest : public ::testing::Test {
 
   SessionRef Open(const std::string& name) { return core_->OpenSession(name, kLease, now_)->ref; }
   void Add(SessionId session, uint64_t sequence, uint32_t tokens) {
-    ASSERT_TRUE(
-        core_->AddSequence(session, SequenceId{sequence}, {}, Prompt(tokens), 0, now_).ok());
+    ASSERT_TRUE(core_->sequences()
+                    .AddSequence(session, SequenceId{sequence}, PromptOf({}, Prompt(tokens)), now_)
+                    .ok());
   }
   void Commit(SessionId session, uint64_t sequence, uint32_t computed) {
-    ASSERT_TRUE(core_->CommitTokens(session, SequenceId{sequence}, {}, computed, now_).ok());
+    ASSERT_TRUE(
+        core_->sequences().CommitTokens(session, SequenceId{sequence}, {}, computed, now_).ok());
   }
   static std::vector<TokenId> Prompt(uint32_t tokens) {
     std::vector<TokenId> prompt(tokens);
@@ -42,7 +50,7 @@ class ListsTest : public ::testing::Test {
   // "session/sequence" of each row.
   std::vector<std::string> Names(std::optional<SessionId> only, SequenceKey from, size_t limit) {
     std::vector<std::string> names;
-    for (const SequenceRow& row : core_->Sequences(only, from, limit)) {
+    for (const SequenceRow& row : core_->lists().Sequences(only, from, limit)) {
       names.push_back(absl::StrCat(row.session.value(), "/", row.sequence.value()));
     }
     return names;
@@ -56,12 +64,12 @@ TEST_F(ListsTest, ASessionShowsWhatItHas) {
   const SessionRef ref = Open("engine-0");
   Add(ref.id, 1, 6);
   BlockHandle block;
-  ASSERT_TRUE(core_->AllocateBlocks(ref.id, kFullAttention, {&block, 1}, now_).ok());
+  ASSERT_TRUE(core_->raw_blocks().AllocateBlocks(ref.id, kFullAttention, {&block, 1}, now_).ok());
   ASSERT_TRUE(core_->BeginBatch(ref.id, {.step = 7, .completed_step = 5}, now_).ok());
-  ASSERT_TRUE(core_->FreeSequence(ref.id, SequenceId{1}, now_).ok());
+  ASSERT_TRUE(core_->sequences().FreeSequence(ref.id, SequenceId{1}, now_).ok());
   Add(ref.id, 2, 3);
 
-  const std::vector<SessionRow> rows = core_->Sessions({}, 10, now_ + absl::Seconds(3));
+  const std::vector<SessionRow> rows = core_->lists().Sessions({}, 10, now_ + absl::Seconds(3));
   ASSERT_THAT(rows, SizeIs(1));
   const SessionRow& row = rows[0];
   EXPECT_EQ(row.session, ref.id);
@@ -80,22 +88,22 @@ TEST_F(ListsTest, ASessionShowsWhatItHas) {
 TEST_F(ListsTest, AStreamHoldsTheLease) {
   const SessionRef ref = Open("engine-0");
   ASSERT_TRUE(core_->AttachStream(ref).ok());
-  const std::vector<SessionRow> rows = core_->Sessions({}, 10, now_);
+  const std::vector<SessionRow> rows = core_->lists().Sessions({}, 10, now_);
   EXPECT_EQ(rows[0].lease_left, std::nullopt);
   EXPECT_EQ(rows[0].streams, 1u);
   // A session that has not been expired yet has nothing left, and never less.
   core_->DetachStream(ref.id, now_);
-  EXPECT_EQ(core_->Sessions({}, 10, now_ + 2 * kLease)[0].lease_left, absl::ZeroDuration());
+  EXPECT_EQ(core_->lists().Sessions({}, 10, now_ + 2 * kLease)[0].lease_left, absl::ZeroDuration());
 }
 
 TEST_F(ListsTest, SessionsComeInPages) {
   const SessionRef first = Open("a"), second = Open("b"), third = Open("c");
-  EXPECT_THAT(core_->Sessions({}, 2, now_), SizeIs(2));
-  ASSERT_TRUE(core_->CloseSession(second, now_).ok());
-  const std::vector<SessionRow> rest = core_->Sessions(second.id, 2, now_);
+  EXPECT_THAT(core_->lists().Sessions({}, 2, now_), SizeIs(2));
+  ASSERT_TRUE(core_->endings().CloseSession(second, now_).ok());
+  const std::vector<SessionRow> rest = core_->lists().Sessions(second.id, 2, now_);
   ASSERT_THAT(rest, SizeIs(1)) << "a page may begin at a session that is gone";
   EXPECT_EQ(rest[0].session, third.id);
-  EXPECT_EQ(core_->Sessions({}, 1, now_)[0].session, first.id);
+  EXPECT_EQ(core_->lists().Sessions({}, 1, now_)[0].session, first.id);
 }
 
 TEST_F(ListsTest, SequencesComeInPagesAcrossSessions) {
@@ -119,11 +127,11 @@ TEST_F(ListsTest, ASequenceShowsWhatWasMatchedAndWhatItHolds) {
   Add(session, 1, 8);
   Commit(session, 1, 8);
   Add(session, 2, 10);
-  ASSERT_TRUE(core_->ReserveTokens(session, SequenceId{2}, 3, now_).ok());
+  ASSERT_TRUE(core_->sequences().ReserveTokens(session, SequenceId{2}, 3, now_).ok());
   Commit(session, 2, 9);
-  ASSERT_TRUE(core_->ForkSequence(session, SequenceId{2}, SequenceId{3}, now_).ok());
+  ASSERT_TRUE(core_->sequences().ForkSequence(session, SequenceId{2}, SequenceId{3}, now_).ok());
 
-  const std::vector<SequenceRow> rows = core_->Sequences({}, {}, 10);
+  const std::vector<SequenceRow> rows = core_->lists().Sequences({}, {}, 10);
   ASSERT_THAT(rows, SizeIs(3));
   EXPECT_EQ(rows[0].matched_tokens, 0u);
   EXPECT_EQ(rows[1].client_name, "engine-0");
@@ -141,14 +149,17 @@ TEST_F(ListsTest, APrefixShowsItsBlocksAndWhoHoldsThem) {
   const SessionId session = Open("engine-0").id;
   Add(session, 1, 10);
   Commit(session, 1, 10);
-  ASSERT_TRUE(core_->FreeSequence(session, SequenceId{1}, now_).ok());
-  ASSERT_TRUE(core_->PinPrefix(session, {}, Prompt(4), absl::InfiniteDuration(), now_).ok());
+  ASSERT_TRUE(core_->sequences().FreeSequence(session, SequenceId{1}, now_).ok());
+  ASSERT_TRUE(
+      core_->prefixes().Pin(session, PromptOf({}, Prompt(4)), absl::InfiniteDuration(), now_).ok());
   Add(session, 2, 6);  // Holds the first block, and a copy of half of the second.
   const std::vector<RetentionRange> ranges = {
       {.token_start = 4, .token_end = {}, .retention = {.priority = Priority{80}}}};
-  ASSERT_TRUE(core_->SetRetention({}, Prompt(10), {.ranges = ranges, .generated = {}}, now_).ok());
+  ASSERT_TRUE(core_->prefixes()
+                  .SetRetention(PromptOf({}, Prompt(10)), {.ranges = ranges, .generated = {}}, now_)
+                  .ok());
 
-  const auto prefix = core_->InspectPrefix({}, Prompt(9));
+  const auto prefix = core_->lists().InspectPrefix(PromptOf({}, Prompt(9)));
   ASSERT_TRUE(prefix.ok());
   EXPECT_EQ(prefix->matched_tokens, 9u);
   ASSERT_THAT(prefix->blocks, SizeIs(3));
@@ -169,11 +180,13 @@ TEST_F(ListsTest, APrefixShowsItsBlocksAndWhoHoldsThem) {
 }
 
 TEST_F(ListsTest, APrefixNeedsATokenAndAGoodNamespace) {
-  EXPECT_EQ(ReasonOf(core_->InspectPrefix({}, {}).status()), Reason::kInvalidCount);
-  EXPECT_EQ(
-      ReasonOf(core_->InspectPrefix({.cache_salt = std::string(257, 's')}, Prompt(1)).status()),
-      Reason::kInvalidArgument);
-  const auto prefix = core_->InspectPrefix({}, Prompt(9));
+  EXPECT_EQ(ReasonOf(core_->lists().InspectPrefix(PromptOf({}, {})).status()),
+            Reason::kInvalidCount);
+  EXPECT_EQ(ReasonOf(core_->lists()
+                         .InspectPrefix(PromptOf({.cache_salt = std::string(257, 's')}, Prompt(1)))
+                         .status()),
+            Reason::kInvalidArgument);
+  const auto prefix = core_->lists().InspectPrefix(PromptOf({}, Prompt(9)));
   EXPECT_EQ(prefix->matched_tokens, 0u);
   EXPECT_THAT(prefix->blocks, IsEmpty());
 }
@@ -184,14 +197,15 @@ TEST(InspectTiersTest, ABlockThatCameUpHasItsCopyBelow) {
   const absl::Time now = absl::UnixEpoch();
   const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
   const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7, 8};
-  ASSERT_TRUE(core->AddSequence(session, SequenceId{1}, {}, prompt, 0, now).ok());
-  ASSERT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 8, now).ok());
-  ASSERT_TRUE(core->FreeSequence(session, SequenceId{1}, now).ok());
+  ASSERT_TRUE(
+      core->sequences().AddSequence(session, SequenceId{1}, PromptOf({}, prompt), now).ok());
+  ASSERT_TRUE(core->sequences().CommitTokens(session, SequenceId{1}, {}, 8, now).ok());
+  ASSERT_TRUE(core->sequences().FreeSequence(session, SequenceId{1}, now).ok());
   ASSERT_TRUE(core->Execute(session, OffloadPrefix{.tokens = prompt}, now).ok());
   const std::vector<TokenId> first(prompt.begin(), prompt.begin() + kBlockTokens);
   ASSERT_TRUE(core->Execute(session, PrefetchPrefix{.tokens = first}, now).ok());
 
-  const auto prefix = core->InspectPrefix({}, prompt);
+  const auto prefix = core->lists().InspectPrefix(PromptOf({}, prompt));
   ASSERT_TRUE(prefix.ok());
   ASSERT_THAT(prefix->blocks, SizeIs(2));
   EXPECT_EQ(prefix->blocks[0].tier, Tier::kPrimary);
@@ -214,16 +228,18 @@ TEST(InspectWindowsTest, BlocksBehindTheMatchAreListedAndHolesAreNot) {
   const absl::Time now = absl::UnixEpoch();
   const SessionId session = core->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
   const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7, 8};
-  ASSERT_TRUE(core->AddSequence(session, SequenceId{1}, {}, prompt, 0, now).ok());
-  ASSERT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 8, now).ok());
+  ASSERT_TRUE(
+      core->sequences().AddSequence(session, SequenceId{1}, PromptOf({}, prompt), now).ok());
+  ASSERT_TRUE(core->sequences().CommitTokens(session, SequenceId{1}, {}, 8, now).ok());
   // The sliding window needs three raw blocks, so the blocks that it has passed leave.
   std::vector<BlockHandle> raw(3);
-  ASSERT_TRUE(core->AllocateBlocks(session, WindowSize{4}, absl::MakeSpan(raw), now).ok());
+  ASSERT_TRUE(
+      core->raw_blocks().AllocateBlocks(session, WindowSize{4}, absl::MakeSpan(raw), now).ok());
 
-  const auto whole = core->InspectPrefix({}, prompt);
+  const auto whole = core->lists().InspectPrefix(PromptOf({}, prompt));
   ASSERT_TRUE(whole.ok());
   EXPECT_EQ(whole->matched_tokens, 8u);
-  const auto half = core->InspectPrefix({}, absl::MakeConstSpan(prompt).first(4));
+  const auto half = core->lists().InspectPrefix(PromptOf({}, absl::MakeConstSpan(prompt).first(4)));
   EXPECT_EQ(half->matched_tokens, 0u) << "the sliding window has nothing of it";
   std::vector<WindowSize> windows;
   for (const InspectedBlock& block : half->blocks) windows.push_back(block.window);

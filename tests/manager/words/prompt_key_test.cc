@@ -15,6 +15,7 @@
 #include "events/event_log.h"
 #include "manager/block_manager.h"
 #include "manager/sequences/operation_checks.h"
+#include "manager/sequences/running_sequences.h"
 #include "manager/shared_manager.h"
 #include "tests/manager/fixtures/testing.h"
 
@@ -90,7 +91,8 @@ TEST(LongPromptTest, AMatchCostsWhatItFinds) {
                         .multimodal_items = {{.digest = {1}, .token_start = 3, .token_count = 62}}},
                     absl::UnixEpoch())
           .ok());
-  ASSERT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 64, absl::UnixEpoch()).ok());
+  ASSERT_TRUE(
+      core->sequences().CommitTokens(session, SequenceId{1}, {}, 64, absl::UnixEpoch()).ok());
   TokenId sum = 0;
   const double read =
       Seconds([&] { sum = std::accumulate(match.tokens.begin(), match.tokens.end(), sum); });

@@ -100,7 +100,9 @@ class BatchRunTest : public ::testing::Test {
 
   // Waits for an event after `revision`.
   void AwaitEvent(Revision revision) {
-    while (copies_.manager().revision() == revision) absl::SleepFor(absl::Milliseconds(1));
+    while (copies_.manager().Read(&BlockManager::revision) == revision) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
   }
 
   HeldCopies copies_;
@@ -116,12 +118,12 @@ TEST_F(BatchRunTest, WithoutAWaitABatchIsAnsweredAtOnce) {
   EXPECT_TRUE(running->done.HasBeenNotified());
   EXPECT_TRUE(running->status.ok());
   EXPECT_THAT(running->answers(), ElementsAre("ok", "INVALID_ARGUMENT", "INVALID_COUNT"));
-  EXPECT_EQ(running->result.revision(), copies_.manager().revision().value());
+  EXPECT_EQ(running->result.revision(), copies_.manager().Read(&BlockManager::revision).value());
 }
 
 TEST_F(BatchRunTest, ABatchSentAgainIsNotRunAgain) {
   const auto allocated = [&] {
-    return copies_.manager().Stats().windows[0].counters.allocated_blocks;
+    return copies_.manager().Read(&BlockManager::Stats).windows[0].counters.allocated_blocks;
   };
   const uint64_t before = allocated();
   const auto first = StartFor(session_, {AllocateOp(1)}, {}, 77);
@@ -166,7 +168,7 @@ TEST_F(BatchRunTest, AnAnswerIsForALivingSession) {
 TEST_F(BatchRunTest, AnEmptyBatchTellsTheStateOfTheCache) {
   const auto running = Start({});
   EXPECT_TRUE(running->done.HasBeenNotified());
-  EXPECT_EQ(running->result.revision(), copies_.manager().revision().value());
+  EXPECT_EQ(running->result.revision(), copies_.manager().Read(&BlockManager::revision).value());
   EXPECT_LT(running->result.completed_ticket(), ticket_.value());
 }
 
@@ -356,7 +358,7 @@ TEST_F(BatchRunTest, InTheProcessTooWhatRanBeforeAWaitKeepsItsResults) {
   const std::vector<Operation> operations = {AllocateBlocks{.count = 1}, WaitForTicket{ticket_},
                                              AllocateBlocks{.count = 1}};
   SharedManager& manager = copies_.manager();
-  const Revision before = manager.revision();
+  const Revision before = manager.Read(&BlockManager::revision);
   absl::StatusOr<BatchResult> result = absl::UnknownError("not run");
   std::thread caller(
       [&] { result = manager.Execute(session_, operations, {.step = 4, .completed_step = 3}); });
@@ -376,7 +378,7 @@ TEST_F(BatchRunTest, InTheProcessTooALeaseDoesNotRunWhileItsOwnBatchWaits) {
   const absl::Duration lease = absl::Seconds(60);
   const SessionRef session = copies_.Open(lease);
   SharedManager& manager = copies_.manager();
-  const Revision before = manager.revision();
+  const Revision before = manager.Read(&BlockManager::revision);
   const std::vector<Operation> operations = {AllocateBlocks{.count = 1}, WaitForTicket{ticket_},
                                              AllocateBlocks{.count = 1}};
   absl::StatusOr<BatchResult> result = absl::UnknownError("not run");
@@ -407,7 +409,7 @@ TEST_F(BatchRunTest, OpeningASessionPutsWhatExpiredIntoTheLog) {
   copies_.PutClockForward(absl::Seconds(2));
   copies_.Open();
   EXPECT_GT(copies_.log().last(), before);
-  EXPECT_EQ(copies_.log().last(), copies_.manager().revision());
+  EXPECT_EQ(copies_.log().last(), copies_.manager().Read(&BlockManager::revision));
 }
 
 // Waits, ends and copies race on several threads: each batch is answered once.

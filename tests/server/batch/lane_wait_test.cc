@@ -65,7 +65,7 @@ class LaneWaitTest : public ::testing::Test {
   }
   ~LaneWaitTest() override {
     FinishFiles();
-    manager_->CheckInvariants();
+    manager_->Read(&BlockManager::CheckInvariants);
   }
 
   template <class Result>
@@ -153,7 +153,9 @@ TEST_F(LaneWaitTest, AFetchIsWaitedForInItsLane) {
   EXPECT_FALSE(running->done.HasBeenNotified());
   EXPECT_EQ(waiting_.size(), 1u);
   // Backups wrote both blocks, so that lane's completed ticket has passed this number.
-  ASSERT_GE(manager_->completed_ticket(Lane::kBackup), prefetched.fetch);
+  ASSERT_GE(
+      manager_->Read([](const BlockManager& core) { return core.completed_ticket(Lane::kBackup); }),
+      prefetched.fetch);
   const auto backup = StartWait(prefetched.fetch, v1::LANE_BACKUP);
   EXPECT_TRUE(backup->done.HasBeenNotified());
   EXPECT_LT(backup->result.completed_fetch_ticket(), prefetched.fetch.value());

@@ -65,7 +65,7 @@ class DiskTierTest : public ::testing::Test {
   }
 
   SharedManager& manager() { return daemon_->manager(); }
-  DiskTierStats Stats() { return manager().Stats().windows[0].disk; }
+  DiskTierStats Stats() { return manager().Read(&BlockManager::Stats).windows[0].disk; }
   // The result of one operation, in a new session.
   OperationResult Run(const Operation& operation) {
     const auto session = manager().OpenSession("test", absl::Minutes(1));
@@ -118,7 +118,7 @@ TEST_F(DiskTierTest, BlocksComeBackAfterADrain) {
   ASSERT_TRUE(Eventually([&] { return Stats().backups == 3; }));
   Stop();
   Start();
-  EXPECT_EQ(manager().Stats().recovered_blocks, 3u);
+  EXPECT_EQ(manager().Read(&BlockManager::Stats).recovered_blocks, 3u);
   const auto matched = std::get<MatchedPrefix>(Run(MatchPrefix{.tokens = TokensTo(13)}));
   EXPECT_EQ(matched.matched_tokens, 0u) << "no sequence matches what is on disk alone";
   EXPECT_EQ(matched.cached_tokens, 12u);
@@ -127,7 +127,7 @@ TEST_F(DiskTierTest, BlocksComeBackAfterADrain) {
   EXPECT_EQ(fetched.fetched_blocks, 3u);
   ASSERT_TRUE(Eventually([&] { return Stats().fetches == 3; }));
   EXPECT_EQ(std::get<MatchedPrefix>(Run(MatchPrefix{.tokens = TokensTo(13)})).matched_tokens, 12u);
-  manager().CheckInvariants();
+  manager().Read(&BlockManager::CheckInvariants);
 }
 
 TEST_F(DiskTierTest, AFileOfAnotherModelIsRefusedUntilItMayBeReplaced) {
@@ -141,7 +141,7 @@ TEST_F(DiskTierTest, AFileOfAnotherModelIsRefusedUntilItMayBeReplaced) {
                     EndsWith("drops the file's content")));
   disk().on_foreign = SlabFile::OnForeign::kReplace;
   Start();
-  EXPECT_EQ(manager().Stats().recovered_blocks, 0u);
+  EXPECT_EQ(manager().Read(&BlockManager::Stats).recovered_blocks, 0u);
   EXPECT_EQ(std::get<MatchedPrefix>(Run(MatchPrefix{.tokens = TokensTo(12)})).cached_tokens, 0u);
 }
 
@@ -210,7 +210,7 @@ TEST_F(DiskTierTest, TheCacheGoesOnWithoutAFileThatIsGone) {
   ASSERT_TRUE(Eventually([&] { return absl::StrContains(log.text(), line); }));
   absl::SleepFor(3 * DiskTier::kLookInterval);  // Time to say it again.
   EXPECT_EQ(log.text().find(line), log.text().rfind(line)) << log.text();
-  manager().CheckInvariants();
+  manager().Read(&BlockManager::CheckInvariants);
 }
 
 }  // namespace

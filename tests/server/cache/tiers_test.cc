@@ -151,7 +151,7 @@ TEST_F(TiersTest, AnotherDaemonsBudgetsAreDividedBetweenItsWindows) {
   config.cache.secondary = FractionBudget{.fraction = 1e-3};
   const auto daemon = Daemon::Start(config);
   ASSERT_TRUE(daemon.ok()) << daemon.status();
-  const ManagerStats stats = (*daemon)->manager().Stats();
+  const ManagerStats stats = (*daemon)->manager().Read(&BlockManager::Stats);
   ASSERT_EQ(stats.windows.size(), 2u);
   const uint32_t in_window = stats.windows[0].tiers[0].capacity;
   const uint32_t in_full = stats.windows[1].tiers[0].capacity;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
 #include "prometheus/text_serializer.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/testing.h"
@@ -41,7 +42,7 @@ class CacheMetricsTest : public ::testing::Test {
   }
   std::string Text(TenantLabels labels) {
     const ManagerStats stats = core_->Stats();
-    const std::vector<TenantUsage> uses = core_->TenantUses();
+    const std::vector<TenantUsage> uses = core_->lists().TenantUses();
     return prometheus::TextSerializer().Serialize(CollectCacheMetrics({.stats = stats,
                                                                        .uses = uses,
                                                                        .info = core_->info(),
@@ -136,7 +137,7 @@ TEST_F(CacheMetricsTest, CachedBlocksAreCountedByTensOfPriorities) {
   for (const CopyOrder& copy : core_->TakeCopies()) {
     core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
   }
-  const SessionId red = core_->Sessions(SessionId{}, 1, now_).front().session;
+  const SessionId red = core_->lists().Sessions(SessionId{}, 1, now_).front().session;
   Run(red, SetRetention{.tokens = std::vector<TokenId>(4, 1),
                         .retention = {.ranges = {{.token_start = 0,
                                                   .token_end = 4,

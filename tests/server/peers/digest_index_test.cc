@@ -13,6 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "events/event_log.h"
+#include "manager/cache_lists.h"
 #include "manager/exchange/stored_prefix.h"
 #include "manager/shared_manager.h"
 #include "pools/store/stored_value.h"
@@ -103,8 +104,9 @@ std::vector<BlockHash> Hashes(const Prompt& prompt) {
 size_t ExpectRight(IndexedCache& cache, DigestIndex& index, const std::string& secret = "") {
   size_t found = 0;
   for (const Prompt& prompt : cache.prompts()) {
-    const InspectedPrefix inspected =
-        *cache.manager().InspectPrefix({.name_space = prompt.name_space, .tokens = prompt.tokens});
+    const InspectedPrefix inspected = *cache.manager().Read([&](const BlockManager& core) {
+      return core.lists().InspectPrefix({.name_space = prompt.name_space, .tokens = prompt.tokens});
+    });
     const std::vector<ContentDigest> digests = Digests(prompt);
     for (size_t i = 0; i < digests.size(); ++i) {
       std::optional<BlockHandle> cached;
@@ -118,7 +120,7 @@ size_t ExpectRight(IndexedCache& cache, DigestIndex& index, const std::string& s
       ++found;
       EXPECT_EQ(entry->block, cached->id);
       EXPECT_EQ(entry->digest, digests[i]);
-      EXPECT_TRUE(index.HadUntil(0, *entry, cache.manager().revision()));
+      EXPECT_TRUE(index.HadUntil(0, *entry, cache.manager().Read(&BlockManager::revision)));
     }
   }
   return found;
@@ -213,7 +215,7 @@ TEST(DigestIndexTest, ASnapshotOfACacheThatChangesGivesTheSame) {
       for (int i = 0; i < 12; ++i) prompt.tokens.push_back(random() % 1000);
       cache.Serve(prompt);
     };
-    while (cache.manager().revision().value() < 12'000) serve();
+    while (cache.manager().Read(&BlockManager::revision).value() < 12'000) serve();
     DigestIndex index({.manager = &cache.manager()});
     for (int i = 0; i < 400; ++i) serve();
     // A call reads a bounded part of the snapshot. These read all of it.
@@ -240,8 +242,9 @@ TEST(DigestIndexTest, CatchesUpWithACacheThatChangesAllTheTime) {
       if (round % 100 == 99) cache.manager().ResetPrefixCache();
     }
     // Now it has time.
-    ASSERT_TRUE(WaitUntil(
-        [&] { return index.stats().read_revision >= cache.manager().revision().value(); }));
+    ASSERT_TRUE(WaitUntil([&] {
+      return index.stats().read_revision >= cache.manager().Read(&BlockManager::revision).value();
+    }));
     // After a reset nothing is left of the time in which it could have missed blocks.
     cache.manager().ResetPrefixCache();
     for (int round = 0; round < 5; ++round) {
@@ -271,7 +274,9 @@ TEST(DigestIndexTest, NeverNamesAWrongBlockOfASlidingWindow) {
             const auto entry = index.Find(window, digests[i].bytes);
             if (!entry.has_value()) continue;
             ++found;
-            const LocatedBlocks located = cache.manager().LocateBlocks(window, {&entry->block, 1});
+            const LocatedBlocks located = cache.manager().Read([&](const BlockManager& core) {
+              return core.lists().LocateBlocks(window, {&entry->block, 1});
+            });
             ASSERT_TRUE(located.blocks[0].has_value());
             EXPECT_EQ(located.blocks[0]->hash, hashes[i]);
           }
@@ -290,12 +295,13 @@ TEST(DigestIndexTest, ABlockThatLeftMeanwhileIsNoLongerTheSame) {
   cache.Serve(prompt);
   const auto entry = index.Find(0, Digests(prompt).front().bytes);
   ASSERT_TRUE(entry.has_value());
-  EXPECT_TRUE(index.HadUntil(0, *entry, cache.manager().revision()));
-  EXPECT_FALSE(index.HadUntil(0, *entry, Revision(cache.manager().revision().value() + 1)))
+  EXPECT_TRUE(index.HadUntil(0, *entry, cache.manager().Read(&BlockManager::revision)));
+  EXPECT_FALSE(index.HadUntil(0, *entry,
+                              Revision(cache.manager().Read(&BlockManager::revision).value() + 1)))
       << "that revision has not come";
   cache.manager().ResetPrefixCache();
   cache.Serve(prompt);
-  EXPECT_FALSE(index.HadUntil(0, *entry, cache.manager().revision()));
+  EXPECT_FALSE(index.HadUntil(0, *entry, cache.manager().Read(&BlockManager::revision)));
   const auto again = index.Find(0, Digests(prompt).front().bytes);
   ASSERT_TRUE(again.has_value());
   EXPECT_NE(*again, *entry);

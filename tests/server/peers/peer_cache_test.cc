@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "manager/cache_lists.h"
 #include "manager/exchange/stored_prefix.h"
 #include "tests/manager/exchange/exchanged_cache.h"
+#include "tests/manager/fixtures/prompt_of.h"
 
 namespace pagoda::server {
 namespace {
@@ -54,7 +56,9 @@ class PeerCacheTest : public testing::Test {
 TEST_F(PeerCacheTest, AValueIsTheBlocksHeaderAndItsSlots) {
   const std::optional<PeerCache::Value> value = GetWhile([] {});
   ASSERT_TRUE(value.has_value());
-  const BlockHandle block = cache_.manager().InspectPrefix({}, tokens_)->blocks.at(1).block;
+  const BlockHandle block = cache_.manager().Read([&](const BlockManager& core) {
+    return core.lists().InspectPrefix(PromptOf({}, tokens_))->blocks.at(1).block;
+  });
   ASSERT_EQ(value->parts.size(), 2u);
   std::vector<absl::Span<const std::byte>> pieces;
   uint64_t bytes = kStoredHeaderBytes;
@@ -89,7 +93,11 @@ TEST_F(PeerCacheTest, ABlockWhoseSlotHasOtherBytesIsAMiss) {
 }
 
 TEST_F(PeerCacheTest, ABlockThatMovesMeanwhileIsAMiss) {
-  const auto tier = [&] { return cache_.manager().InspectPrefix({}, tokens_)->blocks.at(1).tier; };
+  const auto tier = [&] {
+    return cache_.manager().Read([&](const BlockManager& core) {
+      return core.lists().InspectPrefix(PromptOf({}, tokens_))->blocks.at(1).tier;
+    });
+  };
   ASSERT_EQ(tier(), Tier::kPrimary);
   EXPECT_FALSE(GetWhile([&] {
                  cache_.Compute(TokensOf(2, 8 * kBlockTokens));
@@ -118,8 +126,10 @@ TEST_F(PeerCacheTest, ABlockThatItsSequenceCutAndFilledAgainIsAMiss) {
   Run<AddedSequence>(AddSequence{.sequence = id, .tokens = tokens});
   Run<CommittedTokens>(CommitTokens{.sequence = id, .computed_tokens = count});
   const auto look = [&] {
-    const BlockId block = cache_.manager().InspectPrefix({}, tokens)->blocks.at(1).block.id;
-    return cache_.manager().LocateBlocks(0, {&block, 1}).blocks.front();
+    return cache_.manager().Read([&](const BlockManager& core) {
+      const BlockId block = core.lists().InspectPrefix(PromptOf({}, tokens))->blocks.at(1).block.id;
+      return core.lists().LocateBlocks(0, {&block, 1}).blocks.front();
+    });
   };
   const std::optional<LocatedBlock> before = look();
   ASSERT_TRUE(before.has_value());

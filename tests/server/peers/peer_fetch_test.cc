@@ -11,6 +11,8 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "manager/cache_lists.h"
+#include "tests/manager/fixtures/prompt_of.h"
 #include "tests/server/peers/served_peer.h"
 #include "tests/wait_until.h"
 
@@ -57,7 +59,8 @@ TEST(PeerFetchTest, BlocksComeFromEachTierInMemory) {
   here.Compute(first);
   here.Compute(second);  // Offloads the first.
   here.WaitForCopies();
-  const InspectedPrefix below = *here.manager().InspectPrefix({}, first);
+  const InspectedPrefix below = *here.manager().Read(
+      [&](const BlockManager& core) { return core.lists().InspectPrefix(PromptOf({}, first)); });
   ASSERT_EQ(below.blocks.back().tier, Tier::kSecondary);
   EXPECT_EQ(there.Fetch(first).fetched_tokens, 18 * kBlockTokens);
   EXPECT_EQ(there.Fetch(second).fetched_tokens, 18 * kBlockTokens);

@@ -184,7 +184,7 @@ TEST_F(RingHubTest, ASessionThatEndsWhileItsBatchWaitsAllocatesNothing) {
   ASSERT_TRUE(response.ParseFromString(answer));
   ASSERT_EQ(response.result().results_size(), 2);
   EXPECT_EQ(ReasonOf(StatusFromProto(response.result().results(1).error())), Reason::kStaleSession);
-  EXPECT_EQ(copies_.manager().Stats().windows[0].tiers[0].active, 0u);
+  EXPECT_EQ(copies_.manager().Read(&BlockManager::Stats).windows[0].tiers[0].active, 0u);
 }
 
 TEST_F(RingHubTest, ABatchOfASessionThatNeverWasIsRefused) {
@@ -198,7 +198,10 @@ TEST_F(RingHubTest, ABatchOfASessionThatNeverWasIsRefused) {
     EXPECT_EQ(ReasonIn(answer), Reason::kUnknownSession);
   }
   // As the daemon's sweep does.
-  hub_.EndIf([&](SessionRef session) { return copies_.manager().CheckSession(session); });
+  hub_.EndIf([&](SessionRef session) {
+    return copies_.manager().Read(
+        [&](const BlockManager& core) { return core.CheckSession(session); });
+  });
   EXPECT_EQ(rings->Send(Nothing()), Outcome::kEnded);
   EXPECT_EQ(WhyEnded(*rings), Reason::kUnknownSession);
 }

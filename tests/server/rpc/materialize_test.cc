@@ -351,7 +351,8 @@ class HeldMaterializeTest : public ::testing::Test {
     added_ = copies_.Run<AddedSequence>(session_,
                                         AddSequence{.sequence = SequenceId(1), .tokens = longer});
     EXPECT_EQ(added_.matched_tokens, 8u);
-    EXPECT_GT(added_.ready, copies_.manager().completed_ticket());
+    EXPECT_GT(added_.ready, copies_.manager().Read(
+                                [](const BlockManager& core) { return core.completed_ticket(); }));
   }
   ~HeldMaterializeTest() override { server_->Shutdown(); }
 

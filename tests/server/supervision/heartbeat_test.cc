@@ -75,14 +75,14 @@ class HeartbeatTest : public ::testing::Test {
 
 TEST_F(HeartbeatTest, TheWatchdogHearsOfEachBeat) {
   const Heartbeat heartbeat(
-      kInterval, [this] { manager_.revision(); }, &supervisor_);
+      kInterval, [this] { manager_.Read(&BlockManager::revision); }, &supervisor_);
   for (int beat = 0; beat < 3; ++beat) EXPECT_EQ(socket_.Receive(), "WATCHDOG=1");
 }
 
 TEST_F(HeartbeatTest, TheWatchdogHearsNothingWhileTheCoreIsStuckAndAgainAfterwards) {
   HoldTheCoresLock();
   const Heartbeat heartbeat(
-      kInterval, [this] { manager_.revision(); }, &supervisor_);
+      kInterval, [this] { manager_.Read(&BlockManager::revision); }, &supervisor_);
   EXPECT_TRUE(WaitingComesTo(
       heartbeat, [](absl::Duration waiting) { return waiting > kMissedBeats * kInterval; }));
   EXPECT_EQ(socket_.TryReceive(), "");

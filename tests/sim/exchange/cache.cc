@@ -106,7 +106,7 @@ void SimCache::Check() {
               " of tier ", static_cast<int>(place.first),
               " holds other bytes than those of its cached block");
   }
-  for (const auto& window : manager_->Stats().windows) {
+  for (const auto& window : manager_->Read(&BlockManager::Stats).windows) {
     for (const TierOccupancy& tier : window.tiers) {
       SIM_CHECK(tier.sum() == tier.capacity, "rule 5: ", tier.sum(), " of ", tier.capacity);
     }
@@ -116,7 +116,7 @@ void SimCache::Check() {
 void SimCache::CheckIdle() {
   SIM_CHECK(copies_.empty(), "a copy has not ended");
   if (surroundings_.trace->on()) {
-    for (const auto& window : manager_->Stats().windows) {
+    for (const auto& window : manager_->Read(&BlockManager::Stats).windows) {
       for (const TierOccupancy& tier : window.tiers) {
         surroundings_.trace->Add(sim::Text(
             "  of ", tier.capacity, " blocks ", tier.free, " are free, ", tier.cached, " cached, ",

@@ -48,7 +48,10 @@ class Engine {
   void AppendTo(Running& running, sim::Random& random);
   void Fork(const Running& running);
   void Free(size_t index);
-  bool IsReady(Ticket ready) const { return cache_.manager().completed_ticket() >= ready; }
+  bool IsReady(Ticket ready) const {
+    return cache_.manager().Read(
+        [&](const BlockManager& core) { return core.completed_ticket() >= ready; });
+  }
   void CheckTable(const Running& running, const DescribedSequence& now);
 
   Surroundings& surroundings_;

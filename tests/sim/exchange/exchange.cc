@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "manager/cache_lists.h"
 #include "tests/sim/words/fail.h"
 
 namespace pagoda::exchange_sim {
@@ -38,7 +39,9 @@ SimExchange::SimExchange(Surroundings* surroundings, SimCache* cache,
     block_bytes_ += pool.slot_stride_bytes();
   }
   SIM_CHECK(jobs_->OpenSession().ok(), "no session");
-  for (const SessionRow& row : cache->manager().Sessions(SessionId(0), 100)) {
+  for (const SessionRow& row : cache->manager().Read([&](const BlockManager& core) {
+         return core.lists().Sessions(SessionId(0), 100, cache->manager().now());
+       })) {
     if (row.client_name == "store") session_.id = row.session;
   }
 }
@@ -193,7 +196,9 @@ void SimExchange::CheckDecision(const Context& context, double rate, bool is_beg
 // Ascending, so the newest is the last.
 std::vector<SequenceId> SimExchange::HeldSequences() const {
   std::vector<SequenceId> held;
-  for (const SequenceRow& row : cache_.manager().Sequences(session_.id, SequenceKey{}, 1000)) {
+  for (const SequenceRow& row : cache_.manager().Read([&](const BlockManager& core) {
+         return core.lists().Sequences(session_.id, SequenceKey{}, 1000);
+       })) {
     held.push_back(row.sequence);
   }
   return held;

@@ -38,7 +38,7 @@ class Accountant {
   // Primary slots that the tenant may hold in addition, if it gives up its cached blocks.
   uint32_t Left(TenantId tenant) const;
 
-  // Stops the run if a tenant has more than its quota, or if `told` (BlockManager::TenantUses)
+  // Stops the run if a tenant has more than its quota, or if `told` (CacheLists::TenantUses)
   // differs.
   void Check(const std::vector<TenantUsage>& told) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "manager/cache_lists.h"
 #include "manager/words/prompt_key.h"
 #include "tests/sim/words/fail.h"
 
@@ -83,9 +84,9 @@ void PublishModel::Compare(const PublishablePrefix& prefix, const Shadow& shadow
 void PublishModel::Take(BlockManager& core, const Shadow& shadow, uint32_t max_prefixes,
                         Coverage& coverage) {
   std::vector<PublishablePrefix> taken;
-  core.TakePublishable(max_prefixes, kAllBlocks, &taken);
+  core.lists().TakePublishable(max_prefixes, kAllBlocks, &taken);
   if (!config_->publish_min_uses.has_value()) {
-    SIM_CHECK(taken.empty() && core.publishable().queued == 0,
+    SIM_CHECK(taken.empty() && core.lists().publishable().queued == 0,
               "blocks are listed although publishing is off");
     return;
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "manager/block_manager.h"
+#include "manager/words/publishable_prefix.h"
 #include "tests/sim/record/shadow.h"
 #include "tests/sim/words/config.h"
 #include "tests/sim/words/content.h"

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "manager/accounts/sequence_accounts.h"
 #include "manager/block_manager.h"
+#include "manager/cache_lists.h"
 #include "manager/shared_manager.h"
 #include "tests/manager/fixtures/host_tiers.h"
 
@@ -27,9 +28,14 @@ class Cache {
       : manager_(MakeCore(blocks, limits), &log_) {}
 
   std::unique_ptr<CacheClient> Open() { return *OpenLocalCacheClient(&manager_, "test"); }
-  TierOccupancy occupancy() const { return manager_.Stats().windows[0].tiers[0]; }
+  TierOccupancy occupancy() const {
+    return manager_.Read(&BlockManager::Stats).windows[0].tiers[0];
+  }
   const SharedManager& manager() const { return manager_; }
-  uint64_t sequence_bytes() const { return manager_.TenantUses().front().sequence_bytes; }
+  uint64_t sequence_bytes() const {
+    return manager_.Read(
+        [](const BlockManager& core) { return core.lists().TenantUses().front().sequence_bytes; });
+  }
   const EventLog& log() const { return log_; }
 
  private:
@@ -98,7 +104,7 @@ TEST(ChatWorkloadTest, FinishesEveryTurnAndGivesEverythingBack) {
   EXPECT_LE(report->batch_latency_p50, report->batch_latency_p99);
   EXPECT_EQ(cache.occupancy().active, 0u);
   EXPECT_GT(cache.occupancy().cached, 0u);
-  cache.manager().CheckInvariants();
+  cache.manager().Read(&BlockManager::CheckInvariants);
 }
 
 TEST(ChatWorkloadTest, LaterTurnsFindTheirHistory) {
@@ -118,7 +124,7 @@ TEST(ChatWorkloadTest, ASmallPoolDefersAndStillFinishes) {
   EXPECT_EQ(report->reply_tokens, 30u * 7);
   EXPECT_GT(report->deferrals, 0u);
   EXPECT_EQ(cache.occupancy().active, 0u);
-  cache.manager().CheckInvariants();
+  cache.manager().Read(&BlockManager::CheckInvariants);
 }
 
 TEST(ChatWorkloadTest, ThePoolMayBeExactlyOneConversation) {
@@ -156,7 +162,7 @@ TEST(ChatWorkloadTest, BlocksThatOthersHoldEndItAfterItsPatience) {
   options.patience = absl::Milliseconds(50);
   const auto report = RunOn(cache, options);
   EXPECT_EQ(ReasonOf(report.status()), Reason::kBlocksExhausted);
-  cache.manager().CheckInvariants();
+  cache.manager().Read(&BlockManager::CheckInvariants);
 }
 
 TEST(ChatWorkloadTest, FewSequencesDeferAndItStillFinishes) {
