@@ -19,9 +19,9 @@ struct RowForm {
   uint32_t head_dim = 0;
   uint32_t kv_factor = 2;  // 1: K only.
 
-  // Of one token's K. Its V, if there is one, has as many.
+  // The bytes of one token's K. Its V, if there is one, has as many.
   uint64_t row_bytes() const { return uint64_t{num_kv_heads} * head_dim * DTypeBytes(dtype); }
-  // Of one token's K and V.
+  // The bytes of one token's K and V.
   uint64_t token_bytes() const { return row_bytes() * kv_factor; }
   friend bool operator==(const RowForm&, const RowForm&) = default;
 };

@@ -86,7 +86,7 @@ struct ByteBudget {
 };
 struct FractionBudget {
   double fraction = 0;      // Above 0, at most 1; in steps of a billionth.
-  uint64_t free_bytes = 0;  // Of the tier's memory: see FreeSharedMemoryBytes().
+  uint64_t free_bytes = 0;  // Free bytes in the tier's memory: see FreeSharedMemoryBytes().
 };
 struct BlockBudget {
   std::vector<uint32_t> blocks;  // One entry per window, or a single one for all windows.
@@ -116,7 +116,7 @@ struct SizingPlan {
     WindowSize window;
     uint64_t bytes_per_token = 0;
     uint64_t bytes_per_block = 0;
-    uint64_t blocks_per_sequence = 0;  // Of one sequence of the workload.
+    uint64_t blocks_per_sequence = 0;  // The blocks that one sequence of the workload needs.
     std::vector<TierPlan> tiers;       // In the order of SizingRequest::tiers.
 
     // Zeros for a tier that was not requested.
@@ -126,7 +126,7 @@ struct SizingPlan {
     }
   };
   std::vector<WindowPlan> windows;  // In the order of CacheLayout::windows().
-  std::vector<Medium> media;        // Of the tiers.
+  std::vector<Medium> media;        // The medium of each tier.
 
   size_t num_tiers() const { return media.size(); }
   // For TierSpec::blocks. Empty for a tier without blocks.

@@ -37,10 +37,10 @@ inline constexpr double kCopyLatencyBounds[] = {10e-6, 25e-6,  50e-6, 100e-6, 25
 struct TransferStats {
   struct Direction {
     uint64_t copies = 0;  // Successful copies.
-    uint64_t bytes = 0;   // Of the successful copies.
+    uint64_t bytes = 0;   // The bytes of the successful copies.
     absl::Duration busy;  // Summed over the threads, failed copies included.
-    // Of the successful copies: from the order to the last byte, including the wait for a thread
-    // and for earlier copies.
+    // The latency of the successful copies, from the order to the last byte. It includes the wait
+    // for a thread and for earlier copies.
     DurationHistogram latency{kCopyLatencyBounds};
   };
   // By the tier of the source, then by the tier of the target.
@@ -140,9 +140,10 @@ class HostTransfers final : public Transfers {
 
   mutable absl::Mutex mutex_;  // A leaf: no other function is called under it.
   absl::flat_hash_map<Ticket, Pending> pending_ ABSL_GUARDED_BY(mutex_);  // Submitted and not done.
-  std::deque<Ticket> ready_ ABSL_GUARDED_BY(mutex_);  // Of pending_: can start, not started.
-  Ticket last_ ABSL_GUARDED_BY(mutex_);               // The last ticket submitted.
-  TransferStats stats_ ABSL_GUARDED_BY(mutex_);       // Without `queued`.
+  // The tickets of pending_ that can start and have not started.
+  std::deque<Ticket> ready_ ABSL_GUARDED_BY(mutex_);
+  Ticket last_ ABSL_GUARDED_BY(mutex_);          // The last ticket submitted.
+  TransferStats stats_ ABSL_GUARDED_BY(mutex_);  // Without `queued`.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Thread> threads_;  // Used by the constructor and Stop only, like the next one.

@@ -90,7 +90,7 @@ class SlabFile {
 
   struct Options {
     std::string path;
-    slab::Identity identity = {};  // Of the layout. A file of another identity is foreign.
+    slab::Identity identity = {};  // The layout's identity. A file of another identity is foreign.
     uint32_t num_slots = 0;        // At least 1.
     uint64_t payload_bytes = 0;    // The size of the largest block. At least 1.
     OnForeign on_foreign = OnForeign::kRefuse;
@@ -159,8 +159,8 @@ class SlabFile {
   struct ScanResult {
     uint64_t blocks = 0;
     uint64_t empty = 0;
-    uint64_t outdated = 0;    // Of an earlier generation, or of a file that this one replaced.
-    uint64_t damaged = 0;     // Not a header, or another slot's header.
+    uint64_t outdated = 0;  // Blocks of an earlier generation, or of a file that this one replaced.
+    uint64_t damaged = 0;   // Not a header, or another slot's header.
     uint64_t unreadable = 0;  // Quarantined slots, some of them by this scan.
   };
   using OnBlock = absl::FunctionRef<void(SlotIndex slot, Record record, uint64_t payload_bytes)>;
@@ -229,7 +229,7 @@ class SlabFile {
   }
 
   const Options options_;
-  const uint32_t alignment_;  // Of pieces; 1 with buffered I/O.
+  const uint32_t alignment_;  // The alignment of pieces in bytes; 1 with buffered I/O.
   FileDescriptor fd_;
   // Written under Exclusive. Read by operations, or under Exclusive.
   slab::Superblock superblock_;

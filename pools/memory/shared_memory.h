@@ -38,12 +38,12 @@ class SharedMemory {
   // (another user made the existing object, or can write it).
   static absl::StatusOr<SharedMemory> Create(std::string name, uint64_t size_bytes,
                                              const PageRequest& pages = {});
-  // As Create, but takes over a dead owner's object of that name and size in place: its bytes stay,
-  // and its other mappings remain mappings of the same object. adopted() says whether that
-  // happened. Adopted memory stays when its new owner ends. New memory is removed at its owner's
-  // end, unless KeepName was called. A start that fails thus leaves everything that it found, and
-  // nothing that it made. The memory always has the name, so its only huge pages are those of
-  // /dev/shm. It is never sparse.
+  // Does what Create does, but adopts a dead owner's object of that name and size in place: its
+  // bytes stay, and its other mappings remain mappings of the same object. adopted() says whether
+  // that happened. Adopted memory stays when its new owner ends. New memory is removed at its
+  // owner's end, unless KeepName was called. A start that fails thus leaves everything that it
+  // found, and nothing that it made. The memory always has the name, so its only huge pages are
+  // those of /dev/shm. It is never sparse.
   static absl::StatusOr<SharedMemory> CreateOrAdopt(std::string name, uint64_t size_bytes,
                                                     const PageRequest& pages = {});
   // Removes a dead owner's object of that name, unless it has `unless_bytes` bytes. A missing

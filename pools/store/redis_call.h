@@ -23,7 +23,7 @@ enum class RedisCommand : uint8_t { kGet, kPut, kExists, kAuth, kReadOnly, kPing
 
 struct RedisCall {
   RedisCommand command = RedisCommand::kPing;
-  uint16_t hash_slot = 0;                 // Of the key's name in the store.
+  uint16_t hash_slot = 0;                 // The hash slot of the key's name in the store.
   int moves = 0;                          // How often it went to another server or connection.
   bool is_asking = false;                 // An ASK sent it here: ASKING precedes it.
   uint32_t replies_before = 0;            // Replies that come before its own: to ASKING.

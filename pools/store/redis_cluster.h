@@ -139,8 +139,8 @@ class RedisCluster : private RedisConnection::Owner {
   size_t next_seed_ = 0;
   absl::Time map_due_ = absl::InfinitePast();
   bool is_map_asked_ = false;
-  uint32_t map_number_ = 0;                           // Of the last request.
-  absl::Time map_deadline_ = absl::InfiniteFuture();  // Of the request under way.
+  uint32_t map_number_ = 0;                           // The number of the last map request.
+  absl::Time map_deadline_ = absl::InfiniteFuture();  // The deadline of the map request under way.
 };
 
 }  // namespace pagoda

@@ -126,15 +126,15 @@ class RedisConnection {
   std::deque<std::unique_ptr<RedisCall>> in_flight_;
   std::deque<Segment> segments_;
   size_t front_sent_ = 0;        // Bytes of segments_.front().
-  size_t unsent_bytes_ = 0;      // Of all segments, without front_sent_.
-  uint64_t expected_bytes_ = 0;  // Of the blocks that gets in flight ask for.
+  size_t unsent_bytes_ = 0;      // The bytes of all segments, without front_sent_.
+  uint64_t expected_bytes_ = 0;  // The bytes of the blocks that gets in flight ask for.
 
   // Received bytes that are not parsed: [begin_, end_).
   std::unique_ptr<char[]> buffer_;
   size_t buffer_bytes_ = 0;
   size_t begin_ = 0;
   size_t end_ = 0;
-  resp::Scanner scanner_;  // Of the reply that has begun.
+  resp::Scanner scanner_;  // Scans the reply that has begun.
 
   Reading reading_ = Reading::kReply;
   uint64_t value_left_ = 0;  // Bytes of the value that have not arrived.

@@ -35,9 +35,9 @@ namespace pagoda {
 // A batch until it is reported.
 struct RedisBatch {
   RedisCommand command = RedisCommand::kGet;
-  std::vector<Store::Read> reads;  // Of a get. The calls' readers refer to them.
+  std::vector<Store::Read> reads;  // The reads of a get. The calls' readers refer to them.
   std::vector<Store::Write> writes;
-  std::vector<StoreKey> keys;  // Of an exists.
+  std::vector<StoreKey> keys;  // The keys of an exists.
   absl::Duration time_to_live;
   Store::Done done;
 
@@ -343,7 +343,7 @@ class RedisStore::Loop : private RedisCluster::Ends {
   EventPoll poll_;
   Thread thread_ ABSL_GUARDED_BY(stop_mutex_);
 
-  // Of the thread.
+  // Only the thread uses the following members.
   StoreStats stats_;
   RedisCluster cluster_;
   Batches batches_;
@@ -355,7 +355,7 @@ class RedisStore::Loop : private RedisCluster::Ends {
   std::vector<std::unique_ptr<RedisBatch>> submitted_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  StoreStats shared_stats_ ABSL_GUARDED_BY(mutex_);  // As of the last report.
+  StoreStats shared_stats_ ABSL_GUARDED_BY(mutex_);  // A copy of stats_ at the last report.
   StoreStats refused_ ABSL_GUARDED_BY(mutex_);       // Only what Submit counts.
 };
 

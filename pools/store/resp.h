@@ -18,7 +18,7 @@ enum class Kind : uint8_t { kText, kError, kInteger, kBulk, kArray, kNull };
 
 struct Value {
   Kind kind = Kind::kNull;
-  std::string text;  // Of kText, kError and kBulk.
+  std::string text;  // The text of kText, kError and kBulk.
   int64_t integer = 0;
   std::vector<Value> elements;
 
@@ -28,14 +28,14 @@ struct Value {
 // The first line of a value.
 struct Head {
   Kind kind = Kind::kNull;
-  absl::string_view text;  // Of kText and kError. Points into the parsed bytes.
+  absl::string_view text;  // The text of kText and kError. Points into the parsed bytes.
   int64_t number = 0;      // The integer, a bulk's bytes, or an array's elements.
   size_t line_bytes = 0;   // With the line end.
 };
 
 // Bounds on what a peer can make us keep.
 inline constexpr size_t kMaxLineBytes = 8 << 10;
-inline constexpr size_t kMaxBulkBytes = size_t{512} << 20;  // As Redis has it.
+inline constexpr size_t kMaxBulkBytes = size_t{512} << 20;  // Redis has the same bound.
 // The map of a thousand servers with each slot in a range of its own has fewer. Each takes some 70
 // bytes when it is parsed.
 inline constexpr size_t kMaxElements = 1 << 18;
@@ -65,7 +65,7 @@ class Scanner {
  private:
   size_t at_ = 0;
   size_t elements_ = 0;
-  std::vector<int64_t> left_;  // Of each open array: the elements that have not come.
+  std::vector<int64_t> left_;  // For each open array, the number of elements that have not arrived.
 };
 
 // Appends a command: an array of bulks.

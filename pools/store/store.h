@@ -18,8 +18,9 @@ namespace pagoda {
 // Names a block's content. Blocks with equal keys have equal bytes.
 struct StoreKey {
   std::array<std::byte, 32> layout = {};  // Identifies the cache and the layout of its slots.
-  std::array<std::byte, 32> digest = {};  // Of the content (manager/restart/content_digest.h).
-  uint32_t window_size = 0;               // The attention window in tokens; 0 is full attention.
+  // The digest of the content (manager/restart/content_digest.h).
+  std::array<std::byte, 32> digest = {};
+  uint32_t window_size = 0;  // The attention window in tokens; 0 is full attention.
   friend bool operator==(const StoreKey&, const StoreKey&) = default;
 };
 
@@ -55,7 +56,7 @@ struct StoreStats {
   std::array<uint64_t, kStoreOutcomes> gets = {};  // By outcome. One key counts as one.
   std::array<uint64_t, kStoreOutcomes> puts = {};
   std::array<uint64_t, kStoreOutcomes> exists = {};
-  std::array<uint64_t, kValueFaults> faults = {};  // Of the gets with kInvalid.
+  std::array<uint64_t, kValueFaults> faults = {};  // The faults of gets with kInvalid.
   uint64_t bytes_read = 0;                         // Without headers.
   uint64_t bytes_written = 0;
   uint64_t redirections = 0;  // MOVED and ASK.
@@ -69,7 +70,7 @@ struct StoreStats {
   std::string last_error;  // What failed last; empty if nothing did.
 };
 
-// Of the daemon's store, without a label.
+// The metrics of the daemon's store, without a label.
 inline constexpr Metric<StoreStats> kStoreMetrics[] = {
     {[](const StoreStats& stats) { return stats.connected > 0 ? 1.0 : 0.0; }, "pagoda_store_up",
      "up", "1 if a connection to one of the store's servers is ready."},
@@ -123,7 +124,7 @@ inline constexpr Metric<StoreStats> kStoreMetrics[] = {
      "Ready connections that ended."},
 };
 
-// Of another daemon. Label: address. Its status is that of a store.
+// The metrics of another daemon. Label: address. Its status is that of a store.
 inline constexpr Metric<StoreStats> kSourceMetrics[] = {
     {[](const StoreStats& stats) { return stats.connected > 0 ? 1.0 : 0.0; }, "pagoda_source_up",
      "", "1 if a connection to the other daemon is ready."},

@@ -45,7 +45,7 @@ std::string StoredName(absl::string_view prefix, absl::string_view secret, const
 struct ParsedName {
   std::array<std::byte, 16> layout = {};  // The first half of the layout's digest.
   uint32_t window_size = 0;
-  std::array<std::byte, 32> digest = {};  // As NameDigest returns it.
+  std::array<std::byte, 32> digest = {};  // The result of NameDigest.
   friend bool operator==(const ParsedName&, const ParsedName&) = default;
 };
 // Parses what StoredName returns; nullopt for any other text, also for another spelling of it.
