@@ -16,8 +16,8 @@ namespace pagoda {
 // the process if there is no memory. Free it with std::free.
 void* AllocateBigArray(size_t bytes);
 
-// As above, for memory that is read at random even while it is small: asks for huge pages from one
-// on. Its end stays in small pages.
+// Does what AllocateBigArray does, for memory that is read at random even while it is small: it
+// asks for huge pages if the memory has at least the size of one. Its end stays in small pages.
 void* AllocateScattered(size_t bytes);
 
 // A fixed number of elements, each value-initialised. Thread-compatible.

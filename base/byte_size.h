@@ -31,7 +31,7 @@ std::optional<uint64_t> ParseByteSize(absl::string_view text);
 std::optional<uint64_t> ParseByteSizeWithUnit(absl::string_view text);
 
 // The shortest text that ParseByteSize reads back to the same number, without a point or a blank.
-// Of equally short ones, the number without a unit, then the one with the largest unit.
+// Among equally short texts it prefers the number without a unit, then the largest unit.
 std::string ByteSizeText(uint64_t bytes);
 // The same for ParseByteSizeWithUnit: "0B", "100B", "8GiB", "1KiB".
 std::string ByteSizeTextWithUnit(uint64_t bytes);

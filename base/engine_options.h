@@ -55,10 +55,11 @@ enum class GpuAttention {
 
 // Whether a GPU runs the launches of a decode step as one graph.
 enum class GpuGraphs {
-  kAuto,   // If the self-test at the start has found that a graph gives the same numbers.
-  kOff,    // Each launch is a call of its own.
-  kCheck,  // As kAuto. But each step is captured again, and the graph runs only if the launches are
-           // equal. Slower than kOff: for finding errors.
+  kAuto,  // If the self-test at the start has found that a graph gives the same numbers.
+  kOff,   // Each launch is a call of its own.
+  // Does what kAuto does, but captures each step again and runs the graph only if the launches are
+  // equal. Slower than kOff: for finding errors.
+  kCheck,
 };
 
 // What happens to the KV of a preempted sequence until the sequence runs again.

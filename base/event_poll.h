@@ -41,9 +41,8 @@ class EventPoll {
   void Wake();
 
   struct Ready {
-    absl::Span<void* const>
-        sources;            // Of the descriptors with an event. Valid until the next Wait.
-    bool is_woken = false;  // Wake was called since the last Wait that said so.
+    absl::Span<void* const> sources;  // The sources of the ready descriptors, until the next Wait.
+    bool is_woken = false;            // Wake was called since the last Wait that said so.
   };
   // Waits for an event, for Wake or for the end of `timeout`, which can be zero or infinite.
   // Returns up to 1 ms after the timeout, and early if a signal comes or after a day.

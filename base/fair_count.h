@@ -62,11 +62,11 @@ class FairCount {
   size_t most_of_one() const { return std::min(part_, reserved_) + common_; }
 
  private:
-  const size_t part_;      // Of one party.
+  const size_t part_;      // What is reserved for one party.
   const size_t reserved_;  // All parts, or as many as fit in half.
   const size_t common_;
   std::vector<size_t> counts_;
-  size_t in_parts_ = 0;  // Of total_: what the parties have within their parts.
+  size_t in_parts_ = 0;  // The units of total_ that parties have within their parts.
   size_t total_ = 0;
 };
 

@@ -94,7 +94,7 @@ std::string_view PinEndName(PinEnd end);  // "unpinned"
 // once it has kMaxStoredTokens tokens.
 inline constexpr size_t kMaxStoredBlocks = 4096;
 inline constexpr size_t kMaxStoredTokens = 32'768;
-inline constexpr size_t kMaxListedBlocks = 65'536;  // Of a Created or a Removed event.
+inline constexpr size_t kMaxListedBlocks = 65'536;  // The bound of a Created or a Removed event.
 
 // In an EventBatch, the vectors of an event take their memory from the batch. In every other event,
 // including a copy of a batch's event, they take it from the heap.
@@ -145,7 +145,7 @@ struct StoredEvent {
   // The tokens of all blocks, one block after another. In a keyed namespace the words of their keys
   // (client_key.h).
   std::pmr::vector<TokenId> tokens;
-  std::pmr::vector<TokenExtra> extras;  // As long as tokens; empty if no block has any.
+  std::pmr::vector<TokenExtra> extras;  // One entry per token; empty if no block has extras.
   // The reader is not allowed to know the salt: the salt, tokens and extras are left out.
   bool content_hidden = false;
   // The reader wants hashes (hash_projection.h): the blocks have hashes and tiers alone, kNoBlock
@@ -190,7 +190,7 @@ struct EndedPin {
 // Removed event.
 struct UpdatedEvent {
   BlockId id;
-  uint32_t end_token = 0;  // As TreeBlock has it; 0 if a pin ended.
+  uint32_t end_token = 0;  // The block's TreeBlock::end_token; 0 if a pin ended.
   BlockHash hash;
   std::optional<Change<Tier>> tier;      // The nearest tier that has its bytes.
   std::optional<Change<TierSet>> lower;  // Farther tiers with a copy of its bytes.
@@ -215,7 +215,7 @@ struct RemovedEvent {
   Scope scope = Scope::kBlocks;
   std::pmr::vector<BlockId> blocks;
   std::pmr::vector<BlockHash> hashes;
-  std::pmr::vector<uint32_t> end_tokens;  // As TreeBlock has them.
+  std::pmr::vector<uint32_t> end_tokens;  // The blocks' TreeBlock::end_token, in their order.
   friend bool operator==(const RemovedEvent&, const RemovedEvent&) = default;
 };
 

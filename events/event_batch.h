@@ -113,7 +113,7 @@ class EventBatch {
     Arena arena;
     std::pmr::vector<Event*> events{&arena};
     TypeCounts type_counts = {};
-    SharedNamespace name_space;  // Of the last stored event.
+    SharedNamespace name_space;  // The namespace of the last stored event.
     size_t name_space_bytes = 0;
   };
 

@@ -33,7 +33,7 @@ class EventLog {
 
   struct Limits {
     size_t max_events = size_t{1} << 20;
-    size_t max_bytes = size_t{256} << 20;  // As EventBatch::bytes counts.
+    size_t max_bytes = size_t{256} << 20;  // The bound on the sum of EventBatch::bytes.
   };
 
   explicit EventLog(Limits limits) : limits_(limits) {}

@@ -17,7 +17,7 @@ struct TreeEntry {
   BlockId parent = kNoBlock;
   NamespaceKey name_space;
   std::vector<TokenId> tokens;     // In a keyed namespace the words of its key.
-  std::vector<TokenExtra> extras;  // As long as tokens, or empty.
+  std::vector<TokenExtra> extras;  // One entry per token, or empty.
   Tier tier = Tier::kPrimary;
   Priority priority = kDefaultPriority;
   TierSet lower;

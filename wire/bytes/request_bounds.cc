@@ -49,7 +49,7 @@ class Walk {
 
  private:
   static constexpr int kMaxDepth = 100;  // That of protobuf's parser.
-  using Counts = size_t[kNumLists];      // Of the elements of each list.
+  using Counts = size_t[kNumLists];      // The number of elements of each list.
 
   bool Message(const Descriptor& type, int depth, Counts& counts) {
     const FieldDescriptor* field = nullptr;

@@ -46,7 +46,7 @@ struct Positions {
 // In front of each message. Then its bytes follow, and padding up to the next multiple of
 // kAlignment. A header never crosses the ring's end, but a message can.
 struct MessageHeader {
-  uint32_t bytes;  // Of the message, without the header and the padding.
+  uint32_t bytes;  // The message's bytes, without the header and the padding.
   uint32_t kind;   // A Kind.
 };
 inline constexpr size_t kAlignment = 8;
