@@ -93,7 +93,7 @@ class Planner {
     plan_.worker_starts.assign(options_.num_workers + uint64_t{1}, plan_.items.size() * heads);
     plan_.worker_starts[0] = 0;
 
-    uint64_t cost = 0;  // Of the previous units.
+    uint64_t cost = 0;  // The cost of the units before this item.
     uint32_t worker = 1;
     for (uint64_t i = 0; i < plan_.items.size(); ++i) {
       const uint64_t unit = CostOf(plan_.items[i]);

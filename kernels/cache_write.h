@@ -17,7 +17,7 @@ struct CacheRows {
   const void* values = nullptr;              // [N][num_kv_heads][value_dim]
   ElementType type = ElementType::kFloat32;  // fp32, fp16 or bf16, for both.
   uint64_t key_token_stride = 0;             // In elements, at least num_kv_heads * head_dim.
-  uint64_t value_token_stride = 0;           // Likewise, with value_dim.
+  uint64_t value_token_stride = 0;           // In elements, at least num_kv_heads * value_dim.
 };
 
 // Token i goes to the token slot token_slots[i] = slot * tokens_per_block + offset. A negative

@@ -34,7 +34,7 @@ struct PagedAttentionParams {
   void* output = nullptr;       // [N][num_heads][value_dim]; can be `query` itself.
   ElementType query_type = ElementType::kFloat32;  // fp32, fp16 or bf16, for query and output.
   uint64_t query_token_stride = 0;                 // In elements, at least num_heads * head_dim.
-  uint64_t output_token_stride = 0;                // Likewise, with value_dim.
+  uint64_t output_token_stride = 0;                // In elements, at least num_heads * value_dim.
   // If set: [N][num_heads], contiguous. The natural logarithm of the sum of exp of the scores,
   // including the sink.
   float* lse = nullptr;

@@ -29,8 +29,8 @@ constexpr uint64_t ElementBytes(ElementType type) {
 // The factors of an FP8 pool: a kernel multiplies by them when it reads, and divides by them when
 // it writes. Null: 1. Other pools have none.
 struct KvScales {
-  const float* keys = nullptr;    // Of slot 0: [num_kv_heads] if per_head, else one number.
-  const float* values = nullptr;  // Likewise.
+  const float* keys = nullptr;  // Slot 0's key scales: [num_kv_heads] if per_head, else one number.
+  const float* values = nullptr;  // Slot 0's value scales, in the same shape.
   bool per_head = false;
   // The distance between the scales of two neighbouring slots, in numbers. 0: all slots have the
   // same scales.

@@ -28,8 +28,8 @@ absl::Span<const ProvedKernels> AllProved();
 
 // The items that the Hopper kernels compute, if types and shapes permit it.
 struct HopperChoice {
-  bool decode = false;         // Of pools of 16 bits.
-  bool decode_float8 = false;  // Of pools of 8 bits.
+  bool decode = false;         // Decode of 16-bit pools.
+  bool decode_float8 = false;  // Decode of 8-bit pools.
   bool prefill = false;
   bool latent = false;  // Items of either kind.
   friend bool operator==(const HopperChoice&, const HopperChoice&) = default;

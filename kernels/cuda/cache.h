@@ -31,7 +31,7 @@ absl::Status FitScales(const CacheWriteParams& params, Stream stream);
 // num_tokens is the last entry of `starts`, which the host knows. Tokens behind it are not written.
 absl::Status FillCache(const CacheFillParams& params, uint32_t num_tokens, Stream stream);
 
-// Likewise. Rows behind num_tokens are not written.
+// num_tokens is the last entry of `starts`. Rows behind it are not written.
 absl::Status GatherCache(const CacheGatherParams& params, uint32_t num_tokens, Stream stream);
 
 }  // namespace pagoda::kernels::cuda

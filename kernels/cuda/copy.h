@@ -16,7 +16,7 @@ namespace pagoda::kernels::cuda {
 // those of CheckShapes; Internal for CUDA's errors.
 absl::Status CopyBlocks(const BlockCopyParams& params, Stream stream);
 
-// Likewise, but copies only the first num_tokens tokens of each slot.
+// Does what CopyBlocks does, but copies only the first num_tokens tokens of each slot.
 absl::Status CopyBlockTokens(const BlockCopyParams& params, const TokenRuns& runs,
                              uint32_t num_tokens, Stream stream);
 

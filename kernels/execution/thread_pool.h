@@ -33,9 +33,9 @@ class ThreadPool {
   // next one's. Work must not throw: an exception ends the program, on any thread.
   void Run(absl::FunctionRef<void(uint32_t worker)> work);
 
-  // Likewise, with `scratch_bytes` for each worker, as Scratch provides them. All scratch memory is
-  // allocated before a worker starts: if memory is missing, the caller gets std::bad_alloc and
-  // nothing has run.
+  // Does what Run does, with `scratch_bytes` for each worker, as Scratch provides them. All scratch
+  // memory is allocated before a worker starts: if memory is missing, the caller gets
+  // std::bad_alloc and nothing has run.
   void RunWithScratch(size_t scratch_bytes,
                       absl::FunctionRef<void(uint32_t worker, absl::Span<std::byte>)> work);
 
@@ -48,7 +48,7 @@ class ThreadPool {
   struct CallerTimes {
     uint64_t runs = 0;
     std::chrono::nanoseconds in_runs{0};
-    // Of that: after its own part, until the last other thread's part was done.
+    // The part of in_runs after the caller's own part, until the last other thread's part was done.
     std::chrono::nanoseconds waiting{0};
   };
   static CallerTimes OfThisThread();

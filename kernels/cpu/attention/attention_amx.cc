@@ -11,7 +11,7 @@ namespace pagoda::kernels::cpu {
 namespace {
 
 constexpr uint32_t kTileRows = 16;
-constexpr uint32_t kTileBytes = 64;     // Of a row of a tile.
+constexpr uint32_t kTileBytes = 64;     // The bytes of one row of a tile.
 constexpr uint32_t kTileElements = 32;  // bf16 numbers in them.
 constexpr uint32_t kWholeTileBytes = kTileRows * kTileBytes;
 

@@ -110,10 +110,10 @@ struct PrefillBlock {
   const void* keys;      // [kPackTokens / panel_tokens][head_dim / k][panel_tokens][k]
   const void* values;    // [value_dim / panel_tokens, rounded up][kPackTokens / k][panel_tokens][k]
   uint32_t first_token;  // A multiple of panel_tokens and of kTileTokens.
-  uint32_t end_token;    // Likewise.
+  uint32_t end_token;    // A multiple of the same.
   // [block_rows][kPackWords]. Bit t of word w: the row sees token 32 * w + t. Null: it sees all.
   const uint32_t* visible;
-  // As in DecodeTile, for the whole pack: [kPackTokens].
+  // The scales of the whole pack, [kPackTokens]: see DecodeTile.
   const float* key_scales;
   const float* value_scales;
   // Set if some values or their scales are infinite or NaN: then a weight of 0 does not mask them.
@@ -136,10 +136,9 @@ struct TileKernels {
   bool bf16 = false;
   // Elements per step of decode's queries. Elements behind head_dim are zeros.
   uint32_t query_step = 0;
-  ElementOrder query_order = ElementOrder::kNatural;  // Of decode's queries.
-  ElementOrder sum_order =
-      ElementOrder::kNatural;  // Of decode's sums; those of prefill are natural.
-  uint32_t lanes = 0;          // fp32 elements of a register.
+  ElementOrder query_order = ElementOrder::kNatural;  // The order of decode's queries.
+  ElementOrder sum_order = ElementOrder::kNatural;    // Decode's sums. Prefill's are natural.
+  uint32_t lanes = 0;                                 // fp32 elements of a register.
 
   uint32_t block_rows = 0;
   uint32_t panel_tokens = 0;

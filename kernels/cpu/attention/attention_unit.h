@@ -43,7 +43,7 @@ struct AttentionCall {
   const AttentionPlan& plan;
   const TileKernels* kernels;         // Null: portable.
   const TileKernels* decode_kernels;  // Null if `kernels` is null.
-  const Float8Table* float8;          // Of the pool's type. Null for others.
+  const Float8Table* float8;          // The table of the pool's 8-bit type. Null for others.
   FetchAhead fetch;
   QueryConversions conversions;
   PartialRows partials;

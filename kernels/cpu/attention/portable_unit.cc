@@ -169,7 +169,7 @@ class PortableUnit {
   const uint32_t value_dim_;
   ScoreRule rule_;
   float* keys_;    // The loaded block, [tokens_per_block][head_dim].
-  float* values_;  // Likewise, [tokens_per_block][value_dim].
+  float* values_;  // The block's values, [tokens_per_block][value_dim].
   float* scores_;  // [tokens_per_block]
   float* queries_;
   float* sums_;

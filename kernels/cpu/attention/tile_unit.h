@@ -77,7 +77,7 @@ class DecodeUnit {
   const bool scaled_;           // Each slot has its own scales.
   const AmxDecode* const amx_;  // Null: not used.
   const uint32_t group_;
-  const uint32_t query_elements_;  // Of a row, with zeros at the end.
+  const uint32_t query_elements_;  // The elements of a query row, with zeros at the end.
   const uint32_t sum_stride_;
   AttentionUnit unit_;
   AttentionUnit next_;
@@ -87,7 +87,7 @@ class DecodeUnit {
   DecodeTile tile_;
 
   TileRows tile_rows_;  // zeros_ for tokens that no row sees.
-  TileRows seen_rows_;  // Likewise, while rows see different tokens.
+  TileRows seen_rows_;  // Keeps tile_rows_ while rows see different tokens.
   TileRows next_rows_;  // The rows to prefetch.
   TileScales tile_scales_;
   TileScales seen_scales_;
@@ -128,7 +128,7 @@ class PrefillUnit {
   void AttendBlock(uint32_t block, uint32_t first_key, uint32_t count, uint32_t tokens);
   void Finish();
 
-  // Of one row of this pass.
+  // The query token and the head of one row of this pass.
   uint32_t QueryOf(uint32_t row) const { return (first_row_ + row) / group_; }
   uint32_t HeadOf(uint32_t row) const {
     return unit_.kv_head * group_ + (first_row_ + row) % group_;
@@ -139,7 +139,7 @@ class PrefillUnit {
   const TileKernels& kernels_;
   const uint32_t group_;
   const uint32_t sum_stride_;
-  const uint32_t block_bytes_;  // Of one block of queries.
+  const uint32_t block_bytes_;  // The bytes of one block of queries.
   AttentionUnit unit_;
   uint32_t first_row_ = 0;
   uint32_t num_rows_ = 0;

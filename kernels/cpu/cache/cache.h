@@ -29,7 +29,7 @@ absl::Status FitScales(const CacheWriteParams& params, const Execution& executio
 // written.
 absl::Status FillCache(const CacheFillParams& params, const Execution& execution = {});
 
-// Likewise.
+// Has the errors of FillCache. On an error it writes nothing.
 absl::Status GatherCache(const CacheGatherParams& params, const Execution& execution = {});
 
 }  // namespace pagoda::kernels::cpu

@@ -51,7 +51,8 @@ Floats Load(const Float8E5M2* source) {  // The upper half of a binary16.
 }
 
 Floats Load(const Float8E4M3* source) {
-  // As a binary16 with the same exponent bits, the number is 2^8 too small; subnormals too.
+  // The number is read as a binary16 with the same exponent bits. That is 2^8 too small, also for
+  // subnormals.
   const __m256i bits = _mm256_cvtepu8_epi16(LoadBytes16(source));
   const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(bits, _mm256_set1_epi16(0x80)), 8);
   const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi16(0x7f));

@@ -21,7 +21,7 @@ PAGODA_DEVICE void BendRow(const AttentionArgs& args, const Unit& unit, float sc
   const float cap = args.soft_cap;
   const float inverse_cap = 1 / cap;  // Used if there is a cap.
   float slope = 0;
-  float distance = 0;  // Of the lane's first key. Distances are exact up to 2^24.
+  float distance = 0;  // From the query to the lane's first key. Exact up to 2^24.
   if (args.alibi_slopes != nullptr) {
     slope = args.alibi_slopes[unit.kv_head * args.group + row % args.group];
     distance = static_cast<float>(static_cast<int32_t>(first + LaneIndex() % 4 * 2) -

@@ -14,7 +14,7 @@ struct Unit {
   PlannedItem item;
   uint32_t kv_head;
   uint32_t num_rows;        // Query tokens x group; row r is token r / group, head r % group.
-  uint32_t first_position;  // Of the item's first query token, in its context.
+  uint32_t first_position;  // The position of the item's first query token in its context.
   const int32_t* table;
 };
 

@@ -15,7 +15,7 @@ namespace pagoda::kernels::cuda {
 
 // A launch of a kernel, or other work that is put into a stream.
 struct RecordedLaunch {
-  std::string name;  // Of the kernel's type, or of the work.
+  std::string name;  // The name of the kernel's type, or of the work.
   uint64_t blocks = 0;
   uint32_t threads = 0;
   uint32_t shared_bytes = 0;

@@ -49,7 +49,7 @@ class HopperLatentKernel {
   static constexpr uint32_t kStages = 4;
   static constexpr uint32_t kColumns = kMostLatentElements / kColumnElements;
   static constexpr uint32_t kValueColumns = kMostLatentValues / kColumnElements;
-  static constexpr uint32_t kColumnBytes = kTokens * kColumnRowBytes;  // Of keys.
+  static constexpr uint32_t kColumnBytes = kTokens * kColumnRowBytes;  // A column of keys.
   static constexpr uint32_t kTileBytes = kColumns * kColumnBytes;
   static constexpr uint32_t kQueryColumnBytes = kRows * kColumnRowBytes;
   static constexpr uint32_t kQueryBytes = kColumns * kQueryColumnBytes;
@@ -210,7 +210,7 @@ class HopperLatentKernel {
     const AttentionArgs& args = launch.args;
     const auto num_units = static_cast<uint32_t>(NumUnits(args, launch.kind));
     Phases phases;
-    uint32_t stage = 0;  // Of the next pair's first tile.
+    uint32_t stage = 0;  // The stage of the next pair's first tile.
     uint32_t u = 0;
 #pragma unroll 1
     for (uint32_t r = 0; (u = UnitOfRound(r, BlockIndex(), GridBlocks())) < num_units; ++r) {

@@ -14,7 +14,7 @@
 
 namespace pagoda::kernels::cuda {
 
-// Of a lane's two rows.
+// The online softmax of a lane's two rows.
 struct SoftmaxState {
   float largest[2];  // The largest scores, as base-2 logarithms.
   float weights[2];  // The sums of weights, of the lane's columns.

@@ -15,7 +15,7 @@ namespace pagoda::kernels::cuda {
 struct Work {
   PlannedItem item;
   uint32_t kv_head;
-  uint32_t num_rows;  // Of the unit.
+  uint32_t num_rows;  // The rows of the whole unit.
   uint32_t first_position;
   uint32_t first_row;  // The first row of this work.
 };
