@@ -198,7 +198,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   std::vector<Refused> refused_;
   size_t next_refused_ = 0;  // The first one that is not in the answer.
   AnswerWriter answer_;
-  BatchResult state_;  // As of the last part, without its results.
+  BatchResult state_;  // The state after the last part, without its results.
   StepRange steps_;
   uint64_t retry_id_ = 0;  // Nonzero while other batches can wait for this batch's answer.
   size_t next_ = 0;        // The first operation without an answer.

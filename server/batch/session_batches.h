@@ -27,14 +27,14 @@ namespace pagoda::server {
 // any time.
 class SessionBatches {
  public:
-  // Of the session that the first message names. From that message on it is attached: its lease
+  // Serves the session that the first message names. From that message on it is attached: its lease
   // does not run until Detach. `caches`, `owners` and everything in `context` must outlive this.
   // `context` lacks the manager: each batch finds the manager of its session's cache, so that an
   // idle session does not keep a cache alive.
   SessionBatches(const BatchRun::Context& context, const CacheDirectory* caches,
                  SessionOwners* owners, const Identity& caller)
       : context_(context), caches_(caches), owners_(owners), caller_(caller) {}
-  // Of that session, which is not attached. Messages need not name it.
+  // Serves `session`, which is not attached. Messages need not name it.
   SessionBatches(const BatchRun::Context& context, const CacheDirectory* caches, SessionRef session)
       : context_(context), caches_(caches), session_(session) {}
 
@@ -51,7 +51,7 @@ class SessionBatches {
   // The two halves of Run, which can be on different threads: Read, then Start if it was OK.
   absl::Status Read(size_t bytes, Parse parse);
   void Start(BatchRun::Done done) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of the batch that was read.
+  // The number of operations in the batch that was read.
   int num_operations() const { return request_->batch().operations_size(); }
   uint64_t batch_id() const { return batch_id_; }
   // Frees what the answered batch used.
@@ -77,7 +77,7 @@ class SessionBatches {
   v1::SessionRequest* request_ = nullptr;
   uint64_t fingerprint_ = 0;  // The batch's, if it has a retry_id.
   uint64_t batch_id_ = 0;     // From Start until Clear.
-  CachePtr cache_;            // Of the batch, from Read until Start.
+  CachePtr cache_;            // The batch's cache, from Read until Start.
   std::optional<SessionRef> session_;
 
   absl::Mutex mutex_;

@@ -30,7 +30,7 @@ struct BlocksStored {
   std::shared_ptr<const NamespaceKey> name_space;  // Shared with the translator; never null.
   std::vector<BlockHash> hashes;
   std::vector<TokenId> tokens;     // tokens_per_block for each block, in the blocks' order.
-  std::vector<TokenExtra> extras;  // As long as tokens; empty if no block has extras.
+  std::vector<TokenExtra> extras;  // One entry per token; empty if no block has extras.
   friend bool operator==(const BlocksStored& a, const BlocksStored& b);
 };
 

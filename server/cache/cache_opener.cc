@@ -81,7 +81,8 @@ std::string Difference(const OpenCacheCall& there, const OpenCacheCall& asked) {
   return "";
 }
 
-// Of clients. The exchange's own session does not count.
+// Whether the cache has sessions of clients, open or quarantined. The exchange's own session does
+// not count.
 bool HasSessions(ServedCache& cache) {
   const SharedManager& manager = cache.manager();
   const size_t own = cache.parts().exchange->has_session() ? 1 : 0;

@@ -52,7 +52,7 @@ class CacheOpener {
     const TenantTable* tenants = nullptr;
     Supervisor* supervisor = nullptr;
     CacheDirectory* directory = nullptr;
-    Sources* sources = nullptr;   // As ServedCache::Plan has it.
+    Sources* sources = nullptr;   // See ServedCache::Plan.
     PeerServer* peers = nullptr;  // The same.
     absl::Time start_time;
     // Called when a cache is dropped: ends the calls that wait for the cache's copies.

@@ -41,7 +41,7 @@ class KeptMemory {
  public:
   struct Options {
     std::string instance;
-    Config::Cache budgets;   // As configured.
+    Config::Cache budgets;   // The budgets of the configuration.
     uint32_t max_holes = 0;  // The most that the core accepts.
     // Whether the core accepts blocks of a namespace.
     std::function<bool(const NamespaceKey&)> accepts;

@@ -76,13 +76,13 @@ uint64_t HostBytes(const SizingPlan& sizes, bool primary_on_device) {
   return bytes;
 }
 
-// As ManagerOptions::publish_min_uses.
+// The value for ManagerOptions::publish_min_uses.
 std::optional<uint8_t> PublishMinUses(const Config::Store& store) {
   if (!store.enabled() || !store.publish.enabled) return std::nullopt;
   return static_cast<uint8_t>(store.publish.min_uses);
 }
 
-// As BlockManager::Options::max_holes.
+// The value for BlockManager::Options::max_holes.
 uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
   if (cache.max_holes > 0) return cache.max_holes;
   uint32_t most_blocks = 0;

@@ -59,7 +59,7 @@ class ServedCache {
     std::optional<CacheSpec> spec;
     std::optional<CacheIdentity> identity;  // With `spec`.
     uint32_t number = 0;
-    Reservation reservation = Reservation::kWhole;  // Of its host memory.
+    Reservation reservation = Reservation::kWhole;  // How its host memory is reserved.
     TenantId tenant = kDefaultTenant;               // The tenant that owns it.
     // Outlive the cache.
     const TenantTable* tenants = nullptr;

@@ -44,7 +44,7 @@ class StatusHistory {
   // Both outlive this.
   StatusHistory(const SharedManager* manager, const Transfers* transfers);
 
-  // Of its thread; see PeriodicTask.
+  // Whether its thread started: see PeriodicTask.
   const absl::Status& started() const { return timer_.started(); }
 
   // Oldest first.

@@ -52,7 +52,7 @@ inline constexpr uint32_t kLayersRequest = 256 << 10;
 inline constexpr uint32_t kAnyRequest = 0;
 
 struct Method {
-  std::string_view name;  // As in a request's path. A literal.
+  std::string_view name;  // The method's path in a request. A literal.
   Access access;
   uint32_t max_request_bytes = kSmallRequest;
 };

@@ -27,7 +27,8 @@ constexpr CallKind KindOf(const Method& method) {
 // Calls that have begun and were not answered. Thread-safe.
 class OpenCalls {
  public:
-  // Of each kind but kOther. A call of the kind uses one if `max_calls` are open.
+  // The places that are kept for each kind but kOther. A call of the kind uses one if `max_calls`
+  // are open.
   static constexpr uint64_t kKeptPlaces = 64;
 
   void Begin(CallKind kind) { Count(kind).fetch_add(1, std::memory_order_relaxed); }

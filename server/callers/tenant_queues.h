@@ -50,8 +50,8 @@ class TenantQueues {
   // `bytes`: the memory that `work` holds while it waits.
   void Run(TenantId tenant, size_t bytes, std::function<void()> work) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // As Run, but `work` always runs on a thread of this object: for work that is too long for the
-  // caller's thread.
+  // Does what Run does, but `work` always runs on a thread of this object: for work that is too
+  // long for the caller's thread.
   void RunLater(TenantId tenant, size_t bytes, std::function<void()> work)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -71,7 +71,7 @@ class TenantQueues {
   struct Queue {
     bool running = false;  // Running, or in ready_.
     std::deque<Work> waiting;
-    size_t bytes = 0;  // Of the waiting work.
+    size_t bytes = 0;  // The bytes of the waiting work.
   };
 
   // The tenant's work has ended: makes its next work ready, if it has any.

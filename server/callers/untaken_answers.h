@@ -64,8 +64,8 @@ class UntakenAnswers {
     size_t party_;
   };
 
-  // As Call, for an interceptor, which does not see the caller: the handler calls SetCaller with
-  // the call's context. Costs two locks more. Thread-safe.
+  // Does what Call does, for an interceptor, which does not see the caller: the handler calls
+  // SetCaller with the call's context. Costs two locks more. Thread-safe.
   class InterceptedCall {
    public:
     InterceptedCall(UntakenAnswers* answers, grpc::ServerContextBase* context)
@@ -76,7 +76,7 @@ class UntakenAnswers {
     InterceptedCall& operator=(const InterceptedCall&) = delete;
     ~InterceptedCall() { End(); }
 
-    // As Call's. Has no effect after End.
+    // See Call::SetAnswered. Has no effect after End.
     void SetAnswered() { answers_->SetAnswered(context_); }
     // A second call has no effect.
     void End() { answers_->Remove(context_); }

@@ -30,8 +30,9 @@ enum class Exposure : uint8_t { kRefused, kWarned };
 // Reads a whole file of at most 1 MiB.
 // Errors: INVALID_ARGUMENT, with the path: the file cannot be read, or is larger.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
-// As ReadFile, for a secret. Also INVALID_ARGUMENT if users other than the owner and the group may
-// read or write the file and `exposure` is kRefused; with kWarned the log has a warning instead.
+// Does what ReadFile does, for a secret. Also INVALID_ARGUMENT if users other than the owner and
+// the group may read or write the file and `exposure` is kRefused; with kWarned the log has a
+// warning instead.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path, Exposure exposure);
 
 }  // namespace pagoda::server

@@ -27,7 +27,7 @@ namespace pagoda::server {
 template <class Request>
 struct Unparsed {
   mutable grpc::ByteBuffer bytes;  // Until the message is parsed.
-  mutable Request message;         // Of a method that answers with a stream.
+  mutable Request message;         // The message of a method that answers with a stream.
 };
 
 // The base of the daemon's services. It registers their methods, not the generated base class, so

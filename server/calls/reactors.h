@@ -26,7 +26,7 @@ class ObservedAnswer final : public grpc::ServerUnaryReactor {
     Finish(status);
   }
   void OnDone() override { delete this; }
-  // As gRPC's default reactor: its end takes no thread of its own.
+  // gRPC's default reactor returns true too: its end takes no thread of its own.
   bool InternalInlineable() override { return true; }
 
  private:

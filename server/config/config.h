@@ -140,8 +140,8 @@ struct Config {
       uint64_t write_bytes_per_second = 0;  // For each cache; 0: no limit.
     } disk;
     uint32_t max_caches = 64;
-    absl::Duration linger = absl::Hours(1);         // How long a cache without sessions stays open.
-    bool warm_restart = false;                      // As cache.warm_restart.
+    absl::Duration linger = absl::Hours(1);  // How long a cache without sessions stays open.
+    bool warm_restart = false;               // The same as cache.warm_restart, for these caches.
     Reservation reservation = Reservation::kWhole;  // How a cache's host memory is reserved.
 
     bool any() const { return gpu > 0 || host > 0 || disk.size > 0; }
@@ -190,7 +190,7 @@ struct Config {
     std::string secret_file;  // Authenticates the values. Empty: they are not authenticated.
     std::string username;
     std::string password_file;
-    // As a client.
+    // The daemon is the client of these connections.
     struct Tls {
       bool enabled = false;
       std::string ca;           // PEM files. Empty: the system's authorities.
@@ -378,8 +378,9 @@ absl::Status CheckCacheName(const std::string& name);
 // Errors: INVALID_ARGUMENT, "FILE:LINE: what is wrong; allowed: ...", for broken YAML, an unknown
 // key, a wrong type or a bad value.
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& file);
-// As ParseConfig. Relative paths of files and folders are relative to the configuration's folder,
-// except the sockets in `server`. Also NotFound for a file that cannot be read.
+// Reads the file and does what ParseConfig does. Relative paths of files and folders are relative
+// to the configuration's folder, except the sockets in `server`. Also NotFound for a file that
+// cannot be read.
 absl::StatusOr<Config> LoadConfig(const std::string& file);
 
 // Checks the rules that concern several keys. Errors: INVALID_ARGUMENT.

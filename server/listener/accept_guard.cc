@@ -189,7 +189,7 @@ class Knocks {
   }
 
  private:
-  std::atomic<size_t> size_ = 0;  // Of names_, to be read without the lock.
+  std::atomic<size_t> size_ = 0;  // The size of names_, to be read without the lock.
   absl::Mutex mutex_;
   std::map<int, std::string> names_ ABSL_GUARDED_BY(mutex_);  // By the client's descriptor.
 };

@@ -17,7 +17,7 @@
 namespace pagoda::server {
 
 struct StreamLimits {
-  size_t open = 4096;  // Of one connection.
+  size_t open = 4096;  // The open streams of one connection.
   size_t all_waiting = 8192;
   size_t all_open = 24576;
 
@@ -115,7 +115,7 @@ class ConnectionLimit {
   Time blocked_since_ = Time::max();
   uint32_t last_stream_ = 0;
   absl::flat_hash_map<uint32_t, Stream> streams_;  // The open ones.
-  size_t incomplete_ = 0;                          // Of streams_.
+  size_t incomplete_ = 0;                          // The incomplete ones of streams_.
   size_t complete_ = 0;
   // When a stream was completed, or the first of the incomplete ones began.
   Time completed_ = Time::max();

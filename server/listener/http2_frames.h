@@ -21,7 +21,7 @@ struct Http2Frame {
     kSettings = 4,
     kContinuation = 9
   };
-  static constexpr uint8_t kAck = 0x1;  // Of SETTINGS.
+  static constexpr uint8_t kAck = 0x1;  // A flag of SETTINGS.
   static constexpr uint8_t kEndStream = 0x1;
   static constexpr uint8_t kEndHeaders = 0x4;
 

@@ -28,7 +28,7 @@ class CommandReader {
   // command, and what follows has no meaning.
   absl::StatusOr<bool> Next(absl::string_view& input, const Limits& limits);
 
-  // Of the last command, without what was cut.
+  // The arguments of the last command, without the bytes that were skipped.
   const std::vector<std::string>& arguments() const { return arguments_; }
   // Whether bytes of it were skipped.
   bool is_cut() const { return is_cut_; }
@@ -42,7 +42,7 @@ class CommandReader {
   bool is_whole_ = true;       // arguments_ is a command that was returned.
   size_t arguments_left_ = 0;  // Whose lengths have not come.
   bool in_argument_ = false;
-  size_t bytes_left_ = 0;  // Of the argument, and its line end.
+  size_t bytes_left_ = 0;  // Missing bytes of the argument and of its line end.
 };
 
 }  // namespace pagoda::server

@@ -76,7 +76,7 @@ class DigestIndex::Window {
     stored_[id] = at;
     digests_[id] = digest;
     if (has_names_) names_[id] = name;
-    // Of two blocks with one name, the later one is found.
+    // If two blocks have the same name, the later one is found.
     by_name_.erase(name);
     by_name_.insert(id);
   }
@@ -319,8 +319,8 @@ void DigestIndex::Apply(const Event& event, Revision at) {
   }
 }
 
-// As long as a block is cached, its parent's id is not given to another block: in a sliding window
-// the node of a parent that left stays.
+// While a block is cached, its parent's id is not given to another block: in a sliding window the
+// node of a parent that left stays.
 void DigestIndex::Store(Window& window, const StoredEvent& stored, Revision at) {
   // The digest of the previous block, if it is known.
   std::optional<ContentDigest> parent;

@@ -44,11 +44,11 @@ namespace pagoda::server {
 //    time.
 class DigestIndex {
  public:
-  using Name = std::array<std::byte, 32>;  // As NameDigest returns it.
+  using Name = std::array<std::byte, 32>;  // The result of NameDigest.
 
   struct Options {
     SharedManager* manager = nullptr;  // Outlives the index, with its log.
-    std::string secret = {};           // As RedisOptions::secret.
+    std::string secret = {};           // See RedisOptions::secret.
   };
   struct Entry {
     BlockId block = kNoBlock;

@@ -40,7 +40,7 @@ class PeerCache {
     // Keeps manager and pools alive, for as long as the PeerCache or its user needs them. May be
     // null if they outlive it anyway.
     std::shared_ptr<const void> owner = nullptr;
-    std::string secret = {};  // As RedisOptions::secret.
+    std::string secret = {};  // See RedisOptions::secret.
     // For tests: Get calls it between its first look at the block and its second.
     std::function<void()> between_looks = nullptr;
   };
@@ -52,7 +52,7 @@ class PeerCache {
   struct Value {
     StoredHeader header;
     std::vector<Part> parts;
-    uint64_t bytes = 0;  // Of the header and the parts.
+    uint64_t bytes = 0;  // The bytes of the header and the parts.
   };
 
   // Starts the index. Errors: INVALID_ARGUMENT if the cache has no model fingerprint: blocks of
@@ -80,7 +80,7 @@ class PeerCache {
   };
   struct Window {
     ContentDigest layout;
-    uint32_t window_size = 0;  // As StoreKey has it.
+    uint32_t window_size = 0;  // The attention window in tokens: see StoreKey.
     uint64_t value_bytes = 0;
     std::vector<std::vector<Memory>> pools;  // By tier, then by pool.
   };

@@ -21,7 +21,7 @@ namespace pagoda::server {
 namespace {
 
 constexpr size_t kAnyNumber = size_t{1} << 20;
-constexpr int kMaxFailures = 3;       // Of a connection's tokens.
+constexpr int kMaxFailures = 3;       // A connection's wrong tokens.
 constexpr size_t kMaxNameShown = 64;  // In an error.
 constexpr size_t kMaxEchoBytes = 16 << 10;
 

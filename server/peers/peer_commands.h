@@ -34,7 +34,7 @@ struct PeerStats {
   uint64_t exists = 0;  // Keys of EXISTS and STRLEN.
   uint64_t authentication_failures = 0;
   uint64_t bytes_sent = 0;        // Everything, as before TLS.
-  uint64_t value_bytes_sent = 0;  // Of the values that were begun, with their headers.
+  uint64_t value_bytes_sent = 0;  // Bytes of the values that were begun, with their headers.
 };
 
 // Without a label.
@@ -76,11 +76,11 @@ static_assert(std::size(kPeerMetrics) * sizeof(uint64_t) == sizeof(PeerStats),
 
 // What a connection has told about itself.
 struct PeerSession {
-  uint64_t number = 0;               // Of the connection.
+  uint64_t number = 0;               // The connection's number.
   std::optional<TokenDigest> token;  // That it showed.
   int failures = 0;                  // Wrong tokens.
   std::string network;               // NetworkOf its address.
-  absl::Time now;                    // Of its turn.
+  absl::Time now;                    // The time of its current turn.
   bool is_let_in = false;            // It may read.
   bool is_closing = false;           // It is closed when its replies are sent.
 };
@@ -90,7 +90,7 @@ class PeerCommands {
  public:
   struct Options {
     std::string key_prefix;  // Before the names of blocks.
-    std::string version;     // Of the daemon, for INFO and HELLO.
+    std::string version;     // The daemon's version, for INFO and HELLO.
   };
   using Caches = std::vector<std::shared_ptr<PeerCache>>;
 

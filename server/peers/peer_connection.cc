@@ -15,7 +15,7 @@
 namespace pagoda::server {
 namespace {
 
-// As Redis has them for clients that have not authenticated.
+// The limits for clients that have not authenticated. Redis has the same.
 constexpr CommandReader::Limits kStranger = {.arguments = 10, .argument_bytes = 16 << 10};
 constexpr CommandReader::Limits kLetIn = {.arguments = 1025, .argument_bytes = resp::kMaxBulkBytes};
 constexpr size_t kPieces = 64;  // In one call of the system.

@@ -93,7 +93,7 @@ class PeerConnection {
   bool is_ended_ = false;
   absl::Status error_;
 
-  // Of the turn.
+  // This turn's bytes left to send, bytes received and commands left to run.
   size_t bytes_left_ = 0;
   size_t received_ = 0;
   int commands_left_ = 0;

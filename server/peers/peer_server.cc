@@ -413,7 +413,7 @@ class PeerServer::Loop {
   EventPoll poll_;
   Thread thread_ ABSL_GUARDED_BY(stop_mutex_);
 
-  // Of the thread.
+  // Only the thread uses the following members.
   PeerTokens tokens_;
   const std::unique_ptr<PeerTls> tls_;  // Null: no TLS.
   PeerStats stats_;
@@ -431,11 +431,11 @@ class PeerServer::Loop {
   mutable absl::Mutex mutex_;
   // The caches that others want to be served. Shared with caches_ and with the replies under way.
   PeerCommands::Caches served_ ABSL_GUARDED_BY(mutex_);
-  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;       // Of served_.
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;       // How often served_ has changed.
   uint64_t changes_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // That the thread has taken over.
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  PeerStats shared_stats_ ABSL_GUARDED_BY(mutex_);  // As of the last round.
+  PeerStats shared_stats_ ABSL_GUARDED_BY(mutex_);  // A copy of stats_ after the last round.
 };
 
 absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(Options options) {

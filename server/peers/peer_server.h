@@ -50,12 +50,12 @@ class PeerServer {
     // It is read again when it changes. Connections whose token is no longer there are closed.
     // Empty: no token is needed; only for loopback, with a tls.client_ca_file, or with kWarned.
     std::string tokens_file = {};
-    Exposure exposure = Exposure::kRefused;  // Of the files with secrets.
-    std::string key_prefix = "pagoda:";      // As RedisOptions::key_prefix.
-    std::string secret = {};                 // As RedisOptions::secret.
-    std::string version = "0";               // Of the daemon, for people.
+    Exposure exposure = Exposure::kRefused;  // The exposure that the files with secrets may have.
+    std::string key_prefix = "pagoda:";      // See RedisOptions::key_prefix.
+    std::string secret = {};                 // See RedisOptions::secret.
+    std::string version = "0";               // The daemon's version, for people.
 
-    size_t max_connections = 256;  // Of those that are let in. Further ones get an error.
+    size_t max_connections = 256;  // The most admitted connections. Further ones get an error.
     // How long a connection may take for the TLS handshake and its token.
     absl::Duration login_timeout = absl::Seconds(3);
     // How long a client may take to read a whole reply, beside a second for each

@@ -32,7 +32,7 @@ class PeerTls {
 
   const ServerTls files_;
   const Exposure exposure_;
-  Stamps stamps_;  // As last read.
+  Stamps stamps_;  // The stamps at the last read.
   std::unique_ptr<TlsContext> context_;
 };
 

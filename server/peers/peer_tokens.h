@@ -36,7 +36,7 @@ class PeerTokens {
 
   std::string path_;
   Exposure exposure_;
-  FileStamp stamp_;  // As last read.
+  FileStamp stamp_;  // The stamp at the last read.
   std::vector<TokenDigest> tokens_;
 };
 

@@ -56,7 +56,7 @@ class ReplyQueue {
   void Append(absl::string_view text);
 
   std::deque<Piece> pieces_;
-  size_t sent_ = 0;  // Of the first piece.
+  size_t sent_ = 0;  // The bytes of the first piece that were sent.
   uint64_t bytes_ = 0;
 };
 

@@ -34,7 +34,7 @@ class RingHub {
  public:
   struct Limits {
     size_t pairs = 1024;
-    // Of the memory of all pairs that have not ended. Shared among the tenants: see FairCount.
+    // The memory of all pairs that have not ended. The tenants share it: see FairCount.
     uint64_t bytes = uint64_t{512} << 20;
   };
   // A pair takes one descriptor. All pairs take at most an eighth of those that this process can

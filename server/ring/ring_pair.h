@@ -39,7 +39,7 @@ class RingInbox {
 
   // `poll` is woken by Put.
   explicit RingInbox(EventPoll poll) : poll_(std::move(poll)) {}
-  // Of the poller's thread, apart from Wake.
+  // Only the poller's thread uses it, except for Wake.
   EventPoll& poll() { return poll_; }
   // After Close it does nothing.
   void Put(News news, std::shared_ptr<RingPair> pair) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -135,7 +135,7 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
   ring::Reader requests_;
   ring::Writer answers_;
   SessionBatches batches_;
-  std::string bytes_;  // Of the request.
+  std::string bytes_;  // The request's bytes.
 
   mutable absl::Mutex mutex_;
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kIdle;

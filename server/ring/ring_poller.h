@@ -22,7 +22,7 @@ namespace pagoda::server {
 // takes no time of the processor while no client sends. Thread-safe.
 class RingPoller {
  public:
-  // Of the thread, as the system shows it.
+  // The thread's name, as the system shows it.
   static constexpr const char* kThreadName = "pagoda-ring";
 
   // Errors: RESOURCE_EXHAUSTED without a reason (no descriptor is left); THREADS_EXHAUSTED.

@@ -27,8 +27,8 @@ class LayerReader {
   uint32_t window_index() const { return window_index_; }
   const RowForm& form() const { return form_; }
 
-  // As CopyRows, from a slot. REQUIRES: the window has the slot. Errors: INTERNAL for failures of a
-  // device's driver. Cost: O(bytes); on a device, O(bytes of the slot).
+  // Does what CopyRows does, from a slot. REQUIRES: the window has the slot. Errors: INTERNAL for
+  // failures of a device's driver. Cost: O(bytes); on a device, O(bytes of the slot).
   absl::Status Read(SlotIndex slot, uint32_t first_token, uint32_t num_tokens, std::byte* keys,
                     std::byte* values);
 
@@ -37,7 +37,7 @@ class LayerReader {
   struct Source {
     const std::byte* host = nullptr;     // Slot 0; null on a device.
     std::unique_ptr<MappedPool> device;  // Null on the host.
-    std::vector<std::byte> copy;         // Of the last slot that was read from the device.
+    std::vector<std::byte> copy;         // The last slot that was read from the device.
 
     absl::StatusOr<absl::Span<const std::byte>> Slot(SlotIndex slot, uint64_t slot_bytes);
   };
@@ -46,7 +46,7 @@ class LayerReader {
 
   LayerReader() = default;
 
-  const PoolLayout* layout_ = nullptr;  // Of the elements.
+  const PoolLayout* layout_ = nullptr;  // The layout of the pool of elements.
   RowForm form_;
   uint32_t window_index_ = 0;
   size_t layer_index_ = 0;  // In the pool.

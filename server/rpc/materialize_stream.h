@@ -79,7 +79,7 @@ class MaterializeStream final : public grpc::ServerWriteReactor<v1::MaterializeR
   // Reads the next `num_tokens` tokens into the message.
   absl::Status Fill(const SequenceKv& kv, uint32_t num_tokens);
   uint32_t block_tokens() const { return options_.cache->layout->spec().tokens_per_block; }
-  // Of the next message, as far as it is known.
+  // The number of tokens of the next message, as far as it is known.
   uint32_t NextTokens() const;
   // That the next `num_tokens` tokens lie in.
   uint32_t BlocksOf(uint32_t num_tokens) const;
@@ -95,13 +95,13 @@ class MaterializeStream final : public grpc::ServerWriteReactor<v1::MaterializeR
   // Used by Advance.
   LayerReader reader_;
   std::optional<StreamSlots::Slot> slot_;  // Until the call is over.
-  std::optional<uint64_t> version_;        // Of the KV; set with `end_`.
+  std::optional<uint64_t> version_;        // The version of the KV; set with `end_`.
   bool described_ = false;                 // Whether a message has described the arrays.
   uint32_t losses_ = 0;                    // When the call began.
   uint32_t next_ = 0;                      // The first token that is not sent.
   uint32_t end_ = 0;
   v1::MaterializeResponse message_;  // gRPC uses it while a write is outstanding.
-  ErrorMetadata metadata_;           // Of the error that ends the call.
+  ErrorMetadata metadata_;           // The metadata of the error that ends the call.
 
   mutable absl::Mutex mutex_;  // Only the alarm is called under it.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

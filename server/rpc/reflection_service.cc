@@ -81,7 +81,7 @@ class ReflectionStream final : public ReflectionReactor {
   void Begin(std::shared_ptr<ReflectionStream> self) {
     self_ = std::move(self);
     absl::MutexLock lock(&mutex_);
-    StartSendInitialMetadata();  // As SessionStream.
+    StartSendInitialMetadata();  // The answer begins now: see session_stream.cc.
     StartRead(&request_);
   }
 

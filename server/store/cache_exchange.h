@@ -49,7 +49,7 @@ class CacheExchange {
 
   struct Fetched {
     FetchOutcome outcome = FetchOutcome::kNoSource;
-    uint32_t matched_tokens = 0;  // As MatchedPrefix, when the fetch has ended.
+    uint32_t matched_tokens = 0;  // See MatchedPrefix. Counted when the fetch has ended.
     uint32_t fetched_tokens = 0;  // From the other machine.
   };
   using FetchDone = std::function<void(const absl::StatusOr<Fetched>&)>;

@@ -106,7 +106,8 @@ class StorePublisher {
     absl::Duration delay = absl::Milliseconds(200);
     uint32_t max_in_flight = 8;
     uint32_t max_waiting = 256;
-    size_t max_waiting_bytes = 16 << 20;  // Of the prompts. The last one can exceed it.
+    // The bytes of the waiting prompts. The last one can exceed it.
+    size_t max_waiting_bytes = 16 << 20;
     // Publishes begin only while fewer fetches and publishes than this wait in the exchange.
     size_t max_exchange_waiting = 256;
     // The wait after a try: `first_retry`, doubled with each further try, at most `longest_retry`.

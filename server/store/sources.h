@@ -53,7 +53,7 @@ class Sources {
   struct PeerRow {
     std::string address;
     StoreStats stats;
-    double bytes_per_second = 0;  // As FetchSource has it.
+    double bytes_per_second = 0;  // The measured speed: see FetchSource.
   };
   // The most recently used first.
   std::vector<PeerRow> Peers() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -27,7 +27,7 @@ class Heartbeat {
 
   // How long the current beat has waited for the core; zero if none is waiting.
   absl::Duration waiting() const;
-  // Of its thread; see PeriodicTask.
+  // Whether its thread started: see PeriodicTask.
   const absl::Status& started() const { return beats_.started(); }
 
  private:

@@ -37,7 +37,7 @@ class Supervisor {
 
  private:
   std::atomic<uint64_t> wanted_bytes_ = 0;
-  std::atomic<uint64_t> taken_before_ = 0;  // Of TakenMemoryBytes.
+  std::atomic<uint64_t> taken_before_ = 0;  // TakenMemoryBytes() before the start takes memory.
 };
 
 }  // namespace pagoda::server
