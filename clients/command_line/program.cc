@@ -37,7 +37,7 @@ std::string UnknownCommand(const CLI::App& app) {
   const std::vector<std::string> words = app.remaining(/*recurse=*/true);
   if (words.empty() || words.front().empty() || words.front().front() == '-') return "";
   const std::string& word = words.front();
-  std::string path;  // Of the commands before the word.
+  std::string path;  // The commands before the word.
   const CLI::App* parent = &app;
   while (!parent->get_subcommands().empty()) {
     parent = parent->get_subcommands().front();

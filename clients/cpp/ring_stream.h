@@ -40,7 +40,7 @@ class RingStream {
 
   const std::unique_ptr<ring::Client> rings_;
   absl::Status ended_;
-  std::string bytes_;  // Of the request, then of the answer.
+  std::string bytes_;  // The request's bytes, then the answer's.
 };
 
 }  // namespace pagoda

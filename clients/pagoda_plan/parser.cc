@@ -32,7 +32,7 @@ void BuildPlanParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   app.set_version_flag("--version", "pagoda-plan " PAGODA_VERSION);
   app.option_defaults()->group("The daemon of workload");
   AddConnectionOptions(app, globals);
-  app.option_defaults()->group("Options");  // Of the commands.
+  app.option_defaults()->group("Options");  // The group of the commands' options.
   AddSizeCommand(app, globals, chosen);
   AddReplayCommand(app, globals, chosen);
   AddTraceCommand(app, globals, chosen);

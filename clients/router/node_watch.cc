@@ -127,7 +127,7 @@ class NodeWatch::StreamCall final : public Call, public grpc::ClientReadReactor<
   }
 
   const v1::WatchRequest request_;
-  v1::WatchResponse message_;  // Of the read under way.
+  v1::WatchResponse message_;  // The message that the current read fills.
 };
 
 absl::StatusOr<std::unique_ptr<NodeWatch>> NodeWatch::Create(std::shared_ptr<const RouterNode> node,

@@ -53,7 +53,7 @@ std::string_view NodeStateName(NodeState state);
 struct NodeFigures {
   NodeState state = NodeState::kConnecting;
   uint64_t epoch = 0;     // 0: none yet.
-  uint64_t revision = 0;  // Of the last message.
+  uint64_t revision = 0;  // The revision of the last message.
   uint64_t snapshots = 0;
   // Times that events were missing: a message did not fit, the daemon's log had passed the
   // position, or the daemon has a new epoch.
@@ -94,7 +94,7 @@ class NodeWatch {
   struct Change {
     enum class Kind : uint8_t { kAdd, kRemove };
     BlockHash chunk;
-    Tier tier = Tier::kPrimary;  // Of kAdd.
+    Tier tier = Tier::kPrimary;  // Only for kAdd.
     Kind kind = Kind::kAdd;
   };
   // Where it reports to. It calls one function at a time, with its lock held. They must not call it
@@ -186,7 +186,8 @@ class NodeWatch {
   bool hidden_ ABSL_GUARDED_BY(mutex_) = false;
   FollowedStream stream_ ABSL_GUARDED_BY(mutex_);
   NodeFigures figures_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Change> changes_ ABSL_GUARDED_BY(mutex_);  // Of a message; kept for its memory.
+  // The changes of one message; kept for its memory.
+  std::vector<Change> changes_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pagoda

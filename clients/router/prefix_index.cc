@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMinPlaces = 16;
 constexpr double kMaxLoad = 0.8;
 constexpr double kLoadAfterGrowth = 0.6;
-constexpr double kMinLoad = 0.3;  // Of tables that Sweep leaves as they are.
+constexpr double kMinLoad = 0.3;  // Sweep rebuilds tables with a lower load.
 
 // Spreads hashes that differ in few bits. An odd factor and a shift, as in SplitMix64.
 uint64_t Mixed(uint64_t hash) {
@@ -52,7 +52,7 @@ void PrefixIndex::Add(NodeId node, BlockHash chunk, Tier tier) {
   record.node = node.value();
   record.tier = static_cast<uint16_t>(tier);
   record.generation = nodes_[node.value()].generation;
-  Record* forgotten = nullptr;  // Of the same chunk: its place can be taken.
+  Record* forgotten = nullptr;  // A forgotten record of the same chunk. Its place can be taken.
   size_t same = 0;
   for (size_t i = PlaceOf(table, hash); table.places[i].generation != 0;
        i = i + 1 == table.places.size() ? 0 : i + 1) {

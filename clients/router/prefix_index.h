@@ -60,7 +60,7 @@ class PrefixIndex {
   struct Match {
     NodeId node;
     uint32_t chunks = 0;         // The prefix has so many chunks on this node.
-    Tier tier = Tier::kPrimary;  // Of the last of them.
+    Tier tier = Tier::kPrimary;  // The tier of the last of them.
     friend bool operator==(const Match&, const Match&) = default;
   };
   // The nodes with the longest prefix of `chunks`, at most `most` of them: longest first, then
@@ -139,7 +139,7 @@ class PrefixIndex {
 
   std::vector<Table> tables_;
   std::vector<NodeState> nodes_;
-  // Of chunks that have kMaxInTable records in their table. Ascending by node.
+  // Further records of chunks that have kMaxInTable records in their table, ascending by node.
   absl::flat_hash_map<uint64_t, std::vector<FurtherRecord>> further_;
   uint64_t size_ = 0;
   size_t next_sweep_ = 0;

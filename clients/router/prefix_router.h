@@ -103,7 +103,7 @@ class PrefixRouter final : private NodeWatch::Records {
   // A node with a part of the prompt.
   struct Candidate {
     std::shared_ptr<const RouterNode> node;  // Also owned by the router and by other answers.
-    // Of the prompt, from its start. At most its reusable tokens.
+    // The prompt's first tokens that the node has. At most the prompt's reusable tokens.
     uint32_t tokens = 0;
     Tier tier = Tier::kPrimary;  // Where the last of them lie.
     // Until the whole prompt is ready there: see RouteCosts.
@@ -142,7 +142,7 @@ class PrefixRouter final : private NodeWatch::Records {
   // The tier of one chunk's nearest copy. nullopt: no such record, or the node is not alive.
   std::optional<Tier> TierOf(std::string_view name, BlockHash chunk) const
       ABSL_LOCKS_EXCLUDED(nodes_mutex_, index_mutex_);
-  // Of the index.
+  // The bytes of the index.
   uint64_t memory_bytes() const ABSL_LOCKS_EXCLUDED(index_mutex_);
 
  private:
@@ -182,7 +182,7 @@ class PrefixRouter final : private NodeWatch::Records {
   // By name. Also owned by the router's thread while it visits them.
   std::map<std::string, std::shared_ptr<NodeWatch>, std::less<>> nodes_
       ABSL_GUARDED_BY(nodes_mutex_);
-  std::vector<NodeId> free_ids_ ABSL_GUARDED_BY(nodes_mutex_);  // Of removed nodes.
+  std::vector<NodeId> free_ids_ ABSL_GUARDED_BY(nodes_mutex_);  // The ids of removed nodes.
   size_t used_ids_ ABSL_GUARDED_BY(nodes_mutex_) = 0;           // The free ones are among them.
 
   mutable absl::Mutex index_mutex_;

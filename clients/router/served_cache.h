@@ -24,8 +24,8 @@ struct ServedCache {
     Medium medium = Medium::kHost;
   };
   std::vector<TierInfo> tiers;  // Nearest first.
-  // Of all layers, in their own element types. In a sliding window old tokens are released, so a
-  // long prefix of such a cache takes less.
+  // The KV bytes of one token over all layers, in the layers' own element types. In a sliding
+  // window old tokens are released, so a long prefix of such a cache takes less.
   double bytes_per_token = 0;
 };
 

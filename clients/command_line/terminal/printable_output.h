@@ -41,7 +41,7 @@ class PrintableOutput {
 // Writes a model's text to standard output at once. A file or a pipe gets its bytes as they are.
 void PrintAnswer(std::string_view text);
 
-// As absl::PrintF, to std::cout.
+// Does what absl::PrintF does, on std::cout.
 template <typename... Args>
 void Print(const absl::FormatSpec<Args...>& format, const Args&... args) {
   std::cout << absl::StrFormat(format, args...);

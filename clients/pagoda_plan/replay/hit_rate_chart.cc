@@ -165,7 +165,7 @@ class Chart {
 
   const std::vector<HitRateLine>& lines_;
   double least_ = 0, most_ = 1;  // log10 of the capacities.
-  double step_ = 0.1, top_ = 1;  // Of the hit rates.
+  double step_ = 0.1, top_ = 1;  // The axis of the hit rates.
   std::string svg_;
 };
 

@@ -60,12 +60,11 @@ struct OverlapFigures {
   uint32_t most_running = 0;      // Requests at once.
   uint32_t most_held_blocks = 0;  // Blocks that running requests had, or were sure to need.
   uint64_t waiting_requests = 0;  // Requests that found no blocks when they arrived.
-  absl::Duration total_wait;      // Of all requests.
+  absl::Duration total_wait;      // The sum over all requests.
   absl::Duration longest_wait;
-  uint64_t reply_blocks = 0;  // Blocks that replies filled.
-  uint64_t found_reply_blocks =
-      0;                     // Of these, the ones that a later prompt has: see FindReplies().
-  uint64_t cut_replies = 0;  // Replies that got no more blocks, so that their rest was lost.
+  uint64_t reply_blocks = 0;        // Blocks that replies filled.
+  uint64_t found_reply_blocks = 0;  // The part that a later prompt has: see FindReplies().
+  uint64_t cut_replies = 0;         // Replies that got no more blocks, so that their rest was lost.
 
   absl::Duration mean_wait(uint64_t requests) const {
     return requests == 0 ? absl::ZeroDuration() : total_wait / static_cast<int64_t>(requests);
@@ -76,7 +75,7 @@ struct ReplayReport {
   uint32_t tokens_per_block = 0;
   std::vector<ReplayedTier> tiers;  // Nearest first.
   uint64_t requests = 0;
-  uint64_t skipped_requests = 0;  // As large as the whole first tier, or larger.
+  uint64_t skipped_requests = 0;  // Requests as large as the whole first tier, or larger.
   uint64_t blocks_requested = 0;
   uint64_t blocks_hit = 0;
   uint64_t lower_blocks_hit = 0;  // The hits below the first tier, included in blocks_hit.

@@ -60,7 +60,7 @@ struct ReplayCommandOptions {
 // The sizes that the model gives to the trace.
 struct TraceSizes {
   uint64_t block_bytes = 0;           // 0: no model.
-  std::vector<uint32_t> tier_blocks;  // Of --tiers.
+  std::vector<uint32_t> tier_blocks;  // The blocks of each tier of --tiers.
 };
 
 // A block of the trace is a block of every layer. Sliding windows count as full attention: the

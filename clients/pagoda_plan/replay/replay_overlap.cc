@@ -73,7 +73,7 @@ class Overlapping {
  private:
   struct Event {
     absl::Time time;
-    uint64_t order = 0;  // Of two events at one time, the first that was planned comes first.
+    uint64_t order = 0;  // Orders events of the same time: the one planned first comes first.
     RequestIndex request = 0;
 
     friend bool operator>(const Event& a, const Event& b) {

@@ -14,7 +14,7 @@ namespace pagoda {
 struct LadderTier {
   std::string name;
   Medium medium = Medium::kHost;
-  std::string size;  // As it was given.
+  std::string size;  // The size as the user gave it.
   TierBudget budget = BlockBudget{{0}};
 
   bool in_blocks() const { return std::holds_alternative<BlockBudget>(budget); }

@@ -17,7 +17,7 @@ namespace pagoda {
 struct TraceTurn {
   uint32_t prompt_tokens = 0;
   uint32_t output_tokens = 0;
-  std::vector<uint32_t> prompt_nodes;  // Of the full prompt blocks: numbers of PrefixNodes.
+  std::vector<uint32_t> prompt_nodes;  // The full prompt blocks, as numbers of PrefixNodes.
   uint32_t reply_blocks = 0;           // The blocks that the reply fills.
   std::optional<size_t> next;          // The request whose prompt has the reply.
   uint64_t first_fresh_id = 0;         // Without such a request: the id of the first reply block.

@@ -37,7 +37,7 @@ struct Conversation {
   SequenceId sequence;
   RandomTokens source;
   std::vector<TokenId> history;
-  std::vector<TokenId> reply;  // Of this turn.
+  std::vector<TokenId> reply;  // The reply of this turn.
   size_t replied = 0;          // Tokens of the reply that are in the history.
   uint32_t turns_left = 0;
   Phase phase = Phase::kAdding;
@@ -355,9 +355,10 @@ class ChatWorkload {
   std::deque<Conversation> conversations_;  // A deque does not move its elements.
   std::deque<Conversation*> waiting_;
   std::vector<Conversation*> active_;
-  std::vector<absl::Status> replies_;  // Of the last batch.
+  std::vector<absl::Status> replies_;  // The results of the last batch.
   size_t next_reply_ = 0;
-  size_t limit_;  // Of active_; a deferral lowers it, the end of a turn raises it.
+  // The most active_ conversations. A deferral lowers it, the end of a turn raises it.
+  size_t limit_;
   std::vector<absl::Duration> latencies_;
   absl::Time start_;
   absl::Time last_move_;

@@ -12,7 +12,7 @@ namespace pagoda {
 
 struct ChatWorkloadOptions {
   uint32_t conversations = 64;
-  uint32_t turns = 4;  // Of each conversation.
+  uint32_t turns = 4;  // The turns of each conversation.
   uint32_t concurrency =
       16;  // Conversations that hold a sequence at once; at most kMaxConcurrency.
   uint32_t system_tokens = 96;  // The same for all conversations.
@@ -30,7 +30,8 @@ inline constexpr uint32_t kMaxConcurrency = kMaxBatchOperations / 2;
 struct ChatWorkloadReport {
   uint64_t turns_done = 0;
   uint64_t turns_total = 0;
-  uint64_t prompt_tokens = 0;   // Of all added sequences, including those added after a deferral.
+  // Tokens of all added sequences, also of those added after a deferral.
+  uint64_t prompt_tokens = 0;
   uint64_t matched_tokens = 0;  // The part of prompt_tokens that was found in the cache.
   uint64_t reply_tokens = 0;
   uint64_t operations = 0;
