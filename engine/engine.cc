@@ -34,7 +34,7 @@ namespace {
 
 // How often the engine looks again for capacity that others hold.
 constexpr absl::Duration kCapacityPause = absl::Milliseconds(5);
-// Likewise for fetches from disk.
+// How often the engine polls fetches from disk.
 constexpr absl::Duration kFetchPause = absl::Milliseconds(1);
 
 // Requests number their sequences from 1, and never get this far.
@@ -52,7 +52,8 @@ absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) 
 // Choosing tokens is short: with more threads, most of the time goes to waking them.
 constexpr uint32_t kMostSamplingThreads = 8;
 
-// As many as the model's CPU threads. 0 means all processors that the process can run on.
+// Uses as many threads as the model has CPU threads, at most kMostSamplingThreads. 0 means all
+// processors that the process can run on.
 uint32_t SamplingThreads(uint32_t num_threads) {
   return std::min(num_threads == 0 ? NumProcessors() : num_threads, kMostSamplingThreads);
 }

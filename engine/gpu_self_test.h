@@ -16,7 +16,7 @@
 namespace pagoda {
 
 struct GpuSelfTestOptions {
-  std::string model_dir;  // As for LoadModelConfig.
+  std::string model_dir;  // See LoadModelConfig.
   int device = 0;         // Numbered as in this process.
   kernels::ElementType kv_type = kernels::ElementType::kFloat32;
   uint32_t tokens_per_block = 0;

@@ -26,7 +26,8 @@ namespace {
 
 struct BasicSequence {
   uint32_t place = 0;
-  std::vector<uint32_t> slots;  // Of its blocks. At least as many as reserved_tokens need.
+  // The slots of its blocks. There are at least as many as reserved_tokens need.
+  std::vector<uint32_t> slots;
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
   uint32_t reserved_tokens = 0;

@@ -35,7 +35,7 @@ struct AdapterOptions {
 
   struct Rank {
     uint32_t rank = 0;
-    float scale = 0.0f;  // Of the product of both matrices.
+    float scale = 0.0f;  // The factor of the product of both matrices.
   };
 
   uint32_t rank = 8;

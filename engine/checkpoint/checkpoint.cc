@@ -90,7 +90,7 @@ absl::Status Checkpoint::Add(SafetensorsFile file) {
 }
 
 absl::Status Checkpoint::JoinPairs() {
-  ByteTensorMap bytes;  // Of all files: a pair can lie in two of them.
+  ByteTensorMap bytes;  // The tensors of all files: a pair can lie in two of them.
   for (const SafetensorsFile& file : files_) {
     bytes.insert(file.byte_tensors().begin(), file.byte_tensors().end());
   }

@@ -124,7 +124,7 @@ class JsonBuilder : private nlohmann::json_sax<Json> {
   // The containers around the next value, the outermost first. None of them moves while it is open:
   // only the innermost one grows.
   std::vector<Json*> open_;
-  Json* member_ = nullptr;  // Of the innermost object: where its next value goes.
+  Json* member_ = nullptr;  // The innermost object's member that gets the next value.
   size_t growth_ = 0;
   absl::Status status_;
 };

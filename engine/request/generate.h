@@ -55,8 +55,8 @@ struct GenerateRequest {
   // The samples are then the num_samples best hypotheses, best first. Their tokens come when the
   // search has ended, without logits and logprobs.
   uint32_t beam_width = 1;
-  float length_penalty = 1.0f;  // Of a beam search.
-  bool early_stopping = false;  // Likewise.
+  float length_penalty = 1.0f;  // Only for a beam search.
+  bool early_stopping = false;  // Only for a beam search.
   int32_t priority = 0;         // Higher ones run first, and preempt lower ones.
   // The tenant that asks. Tenants get equal shares of the engine among requests of one priority.
   // The request's blocks are charged to charged(). Empty: no tenant.
@@ -71,7 +71,7 @@ struct GenerateRequest {
   std::string fetch_source;
   // The adapter's place. Set by the engine.
   AdapterIndex adapter_index = kNoAdapter;
-  // Of all its sequences. Set by the engine (long_context.h).
+  // The rotary range of all its sequences. Set by the engine (long_context.h).
   RotaryRange rotary_range = RotaryRange::kShort;
   // Prompt tokens that were brought from other machines for it. Set by the engine.
   uint32_t fetched_tokens = 0;
@@ -114,11 +114,11 @@ struct GenerateReport {
   // The part of reused_tokens that was fetched into memory for this request, from disk or from
   // other machines.
   uint32_t fetched_tokens = 0;
-  uint32_t generated_tokens = 0;  // Of all samples.
+  uint32_t generated_tokens = 0;  // Tokens of all samples.
   uint32_t preemptions = 0;       // How often one of its sequences was preempted.
   uint32_t drafted_tokens = 0;
   uint32_t accepted_draft_tokens = 0;
-  std::vector<float> beam_scores;  // Of a beam search: one per sample.
+  std::vector<float> beam_scores;  // The scores of a beam search, one per sample.
   absl::Duration queue_time;
   absl::Duration time_to_first_token;  // From the arrival; includes the queue time.
   absl::Duration total_time;

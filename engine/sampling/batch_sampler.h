@@ -36,7 +36,7 @@ struct SamplingTask {
   absl::Span<const TokenId> draft_tokens;
   // If not 0, no token is chosen: the task ranks the candidates of a beam of this search's width.
   uint32_t beam_width = 0;
-  absl::Span<const TokenId> stop_tokens;  // Of the beam search, in ascending order.
+  absl::Span<const TokenId> stop_tokens;  // The stop tokens of the beam search, in ascending order.
   std::vector<BeamSearch::Candidate> candidates =
       {};  // The beam's, as BeamSearch::Advance takes them.
   // If not null, it allows each chosen token, and has accepted all of them afterwards.
@@ -44,7 +44,7 @@ struct SamplingTask {
   // The result: 1 to 1 + draft_tokens.size() tokens, or fewer if one of the logits used is NaN.
   std::vector<ChosenToken> chosen;
   bool logits_are_numbers = true;
-  absl::Status status = absl::OkStatus();  // Of the matcher.
+  absl::Status status = absl::OkStatus();  // The matcher's status.
 
   bool is_drawn(size_t row) const { return !drawn.empty() && drawn[row] != kNotDrawn; }
 };

@@ -41,7 +41,7 @@ class BeamSearch {
   // A token behind a beam.
   struct Candidate {
     TokenId token = 0;
-    float logprob = 0;  // Of the token, behind the beam; -infinity if it is impossible.
+    float logprob = 0;  // The token's logprob behind the beam; -infinity if it is impossible.
     bool ends = false;  // The answer ends with this token.
   };
   struct Hypothesis {
@@ -71,7 +71,7 @@ class BeamSearch {
 
   const Options options_;
   std::vector<Beam> beams_;             // Best first.
-  std::vector<Hypothesis> hypotheses_;  // Likewise.
+  std::vector<Hypothesis> hypotheses_;  // Best first.
   bool ended_ = false;
 };
 

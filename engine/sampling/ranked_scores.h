@@ -38,7 +38,7 @@ class RankedScores {
   // bucket.
   Place Find(absl::FunctionRef<bool(uint64_t count, double sum)> stop);
 
-  // Of all weights.
+  // The sum of all weights.
   double total() const;
 
  private:
@@ -65,7 +65,7 @@ class RankedScores {
   float scale_ = 0;
   double inverse_temperature_ = 0;
   std::vector<uint32_t> counts_;  // By bucket.
-  std::vector<double> sums_;      // Likewise.
+  std::vector<double> sums_;      // The sum of the weights of each bucket.
   size_t sorted_ = kBuckets;      // The bucket whose rows are in rows_.
   std::vector<Row> rows_;
 };

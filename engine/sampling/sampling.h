@@ -93,17 +93,17 @@ class Sampler {
                          double uniform);
 
   const SamplingLoops& loops_;
-  // Of the current scores.
+  // The following members describe the current scores.
   float most_ = 0;
   double inverse_temperature_ = 1;
   std::vector<float> maxima_;  // By block.
   std::vector<double> sums_;   // Sums of weights, likewise.
   // Buffers.
   std::vector<float> penalised_;      // [vocab_size]
-  std::vector<float> masked_;         // Likewise.
+  std::vector<float> masked_;         // [vocab_size]
   std::vector<float> descending_;     // Maxima, or the scores of ranked_.
   std::vector<TokenLogprob> ranked_;  // Candidates, best first; `logprob` is their score.
-  std::vector<double> weights_;       // Of candidates, or of a block.
+  std::vector<double> weights_;       // The weights of candidates, or of a block.
   RankedScores all_ranked_;
 };
 

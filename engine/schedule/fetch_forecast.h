@@ -45,7 +45,7 @@ class FetchForecast {
   struct Answer {
     bool worth = false;
     std::optional<absl::Duration> fetch;      // Predicted; empty without a measurement.
-    std::optional<absl::Duration> recompute;  // Likewise.
+    std::optional<absl::Duration> recompute;  // Predicted; empty without a measurement.
     absl::Duration patience;                  // How long to wait for the fetch, if it is worth it.
   };
   // Whether to fetch `fetch_tokens` instead of computing `recompute_tokens`. The numbers can

@@ -20,7 +20,7 @@ namespace pagoda {
 // How much of a prompt is cached.
 struct CachedPrefix {
   uint32_t matched_tokens = 0;  // A sequence would match these now.
-  uint32_t cached_tokens = 0;   // As in MatchedPrefix.
+  uint32_t cached_tokens = 0;   // See MatchedPrefix.
   uint32_t disk_tokens = 0;     // The part of the cached tokens that is only on disk.
 
   static CachedPrefix From(const MatchedPrefix& match) {

@@ -28,7 +28,7 @@ struct BeamRun {
   BeamSearch search;
   // By beam, what the model said behind it; empty: nothing yet.
   std::vector<std::vector<BeamSearch::Candidate>> candidates;
-  uint32_t next_index = 1;  // Of its next sample.
+  uint32_t next_index = 1;  // The index of its next sample.
 };
 
 struct ActiveRequest {
@@ -53,7 +53,7 @@ struct ActiveRequest {
   uint32_t open_samples = 0;       // Samples that have not finished.
   absl::Status status;             // How it ends.
 
-  // Of the next sample that is opened.
+  // Whether the cache counts the lookup of the next sample that is opened.
   SequenceRun::Lookup lookup() const {
     return admitted ? SequenceRun::Lookup::kUncounted : SequenceRun::Lookup::kCounted;
   }
@@ -85,9 +85,9 @@ struct Sample {
   // still open then.
   Sample* fork_of = nullptr;
   bool has_forks = false;  // Such samples exist, so its sequence must stay open until then.
-  // Of a beam search: the beams that begin with its tokens, by their index in the search.
+  // For a beam search: the beams that begin with its tokens, by their index in the search.
   std::vector<uint32_t> beams;
-  // Of a beam search that pauses: how many of its tokens are worth offloading.
+  // For a beam search that pauses: how many of its tokens are worth offloading.
   uint32_t kept_tokens = 0;
   bool opening = false;         // The current batch opens its sequence.
   bool refused = false;         // The cache refused its sequence, so closing it releases nothing.
@@ -97,7 +97,7 @@ struct Sample {
   uint32_t num_tokens = 0;
   std::vector<TokenId> draft_tokens;
   std::vector<TokenId> step_tokens;                 // With the draft tokens behind them.
-  std::vector<absl::Span<const SlotIndex>> tables;  // Of `run`.
+  std::vector<absl::Span<const SlotIndex>> tables;  // The block tables of `run`, by window.
   uint32_t first_logits = 0;                        // First row of its logits in the step's.
   uint32_t num_logits =
       0;  // 0 if it does not compute its last token, or its logits are not needed.

@@ -228,7 +228,7 @@ class Scheduler {
   BatchSampler sampler_;
   TenantShares shares_;
   WaitingQueue waiting_;
-  PrefixFetches fetches_;  // Of the waiting samples.
+  PrefixFetches fetches_;  // The fetches for the waiting samples.
   RunningSamples running_;
   std::vector<Closing> closing_;
   std::vector<std::shared_ptr<ActiveRequest>>
@@ -238,7 +238,7 @@ class Scheduler {
   std::vector<SequenceId> leftovers_;
   std::vector<ShortenedSequence> shortened_;
   Ticket completed_;
-  TenantQuotas quotas_;                   // As far as the client has reported them.
+  TenantQuotas quotas_;                   // The quotas that the client has reported so far.
   std::set<std::string> unknown_owners_;  // Quotas to be asked for.
   // Whether the first waiting sample did not fit; which sample it was, and since when.
   bool blocked_ = false;

@@ -65,8 +65,8 @@ struct Scheduler::Pass {
   void Add(Sample& sample);
 
   std::vector<Sample*> samples;
-  std::vector<SequenceInput> sequences;  // Of the samples, in their order.
-  uint32_t rows = 0;                     // Of logits.
+  std::vector<SequenceInput> sequences;  // The samples' inputs, in their order.
+  uint32_t rows = 0;                     // The rows of logits.
   uint64_t prompt_tokens = 0;
 };
 

@@ -32,8 +32,8 @@ class StepBatch {
   bool empty() const { return entries_.empty(); }
 
   struct Outcome {
-    Ticket completed;        // As in BatchResult.
-    Ticket completed_fetch;  // Likewise.
+    Ticket completed;        // The last completed ticket: see BatchResult.
+    Ticket completed_fetch;  // The same for the fetch lane.
     std::vector<ShortenedSequence> shortened;
   };
   // Runs the operations, at most kMaxBatchOperations at a time, and gives each result to its taker,

@@ -52,7 +52,7 @@ class GrammarCompiler {
   bool Knows(const StructuredOutput& wanted) { return FindCached(wanted).has_value(); }
 
   static constexpr size_t kMaxTextBytes = 64 << 10;
-  static constexpr size_t kMaxDepth = 128;  // Of brackets.
+  static constexpr size_t kMaxDepth = 128;  // The most nested brackets.
   static constexpr size_t kMaxRules = 4096;
   static constexpr size_t kMaxCached = 64;
   static constexpr size_t kMaxCachedBytes = 256 << 20;

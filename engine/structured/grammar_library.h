@@ -23,7 +23,8 @@ struct GrammarLimits {
                                     .bytes = int64_t{256} << 20};
   absl::Duration step_time = absl::Milliseconds(200);
   int64_t matcher_bytes = int64_t{64} << 20;
-  // Of all matchers of a library. Steps that run at the same time can exceed it by their own bytes.
+  // The bound for all matchers of a library together. Steps that run at the same time can exceed it
+  // by their own bytes.
   int64_t all_matcher_bytes = int64_t{1} << 30;
 };
 

@@ -55,7 +55,7 @@ class GrammarProcess {
   // Start; INVALID_ARGUMENT with the way in which the process ended, if the grammar ended it.
   absl::StatusOr<std::string> Compile(const StructuredOutput& wanted);
 
-  // Of the running process; -1 if there is none.
+  // The running process; -1 if there is none.
   pid_t pid() const { return pid_; }
 
  private:

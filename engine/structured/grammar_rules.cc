@@ -19,7 +19,7 @@ namespace {
 struct EbnfToken {
   enum class Kind : uint8_t { kName, kString, kClass, kAssign, kSymbol, kEnd };
   Kind kind = Kind::kEnd;
-  absl::string_view text;  // Of a string or a class without its ends.
+  absl::string_view text;  // A string or a class has no delimiters here.
 };
 
 bool BeginsName(char c) { return absl::ascii_isalpha(c) || c == '_' || c == '-' || c == '.'; }
@@ -63,7 +63,7 @@ std::vector<EbnfToken> TokensOf(absl::string_view text) {
 struct RuleContent {
   enum class Kind : uint8_t { kNothing, kRule, kRepeatedRule, kOther };
   Kind kind = Kind::kNothing;
-  absl::string_view rule;  // Of the kinds with a rule.
+  absl::string_view rule;  // The rule, for the kinds with one.
 };
 
 using RuleContents = std::map<absl::string_view, RuleContent>;

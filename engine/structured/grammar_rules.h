@@ -9,8 +9,8 @@
 namespace pagoda {
 
 struct GrammarTextLimits {
-  size_t depth = 0;  // Of brackets; also of those in an expression, as in Regex("((a))").
-  size_t rules = 0;  // Of an EBNF grammar.
+  size_t depth = 0;  // The most nested brackets; also in an expression, as in Regex("((a))").
+  size_t rules = 0;  // The most rules of an EBNF grammar.
 };
 
 // What the library of grammars does not survive in an EBNF grammar. It expands a repetition

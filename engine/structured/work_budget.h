@@ -22,7 +22,7 @@ class BudgetExceeded : public std::bad_alloc {
 class WorkBudget {
  public:
   struct Limits {
-    absl::Duration processor_time;  // Of this thread.
+    absl::Duration processor_time;  // The processor time of this thread.
     int64_t bytes = 0;              // Allocated and not freed, beyond those of the beginning.
   };
   static const bool kIsEnforced;
@@ -47,7 +47,7 @@ class WorkBudget {
 
  private:
   const Limits limits_;
-  const int64_t end_nanoseconds_;  // Of the thread's processor time.
+  const int64_t end_nanoseconds_;  // The thread's processor time at which the budget ends.
   int64_t bytes_ = 0;
   uint32_t admissions_ = 0;
   bool exceeded_ = false;

@@ -193,7 +193,7 @@ class Matcher final : public GrammarMatcher {
   bool is_complete_ = false;
   bool has_ended_ = false;
   uint64_t accepted_ = 0;
-  int64_t bytes_ = 0;  // Of the library's matcher.
+  int64_t bytes_ = 0;  // The bytes of the library's matcher.
   absl::Status status_;
 };
 

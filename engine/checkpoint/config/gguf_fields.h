@@ -30,7 +30,7 @@ class GgufFields {
 
   // An integer from 1 to max. If it is missing: where_missing, or a complaint without one.
   uint32_t Count(const std::string& key, uint32_t max, std::optional<uint32_t> where_missing = {});
-  // Likewise, a finite number above 0, or from 1 on.
+  // A finite number above 0, or from 1 on. A missing key is treated as in Count.
   float Positive(const std::string& key, std::optional<float> where_missing = {});
   float AtLeastOne(const std::string& key, std::optional<float> where_missing = {});
 

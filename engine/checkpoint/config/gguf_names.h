@@ -18,7 +18,7 @@ namespace pagoda {
 // Divisors of the rotary frequencies, [head_dim / 2]. They are part of the configuration, not
 // weights.
 inline constexpr char kGgufRotaryDivisors[] = "rope_freqs.weight";
-// Likewise, LongRoPE's: [RotaryDim / 2].
+// LongRoPE's factors, [RotaryDim / 2]. They are part of the configuration too.
 inline constexpr char kGgufShortFactors[] = "rope_factors_short.weight";
 inline constexpr char kGgufLongFactors[] = "rope_factors_long.weight";
 

@@ -78,17 +78,18 @@ struct LatentAttentionConfig {
 // results with weights.
 struct ExpertsConfig {
   enum class Scores : uint8_t {
-    kSoftmax,          // Of all experts.
-    kSigmoid,          // Of each; the correction acts on the choice, not on the weights.
+    kSoftmax,  // The softmax over all experts.
+    kSigmoid,  // The sigmoid for each. The correction acts on the choice, not on the weights.
     kSoftmaxOfChosen,  // The experts are chosen by the router's numbers: gpt-oss.
   };
   // How a group of experts is rated, if only the experts of the best groups can be chosen.
   enum class GroupRating : uint8_t { kBest, kSumOfBestTwo };
 
   uint32_t count = 0;
-  uint32_t chosen = 0;                    // Experts of a token.
-  uint32_t intermediate_size = 0;         // Of each expert.
-  uint32_t shared_intermediate_size = 0;  // Of an MLP that all tokens go through; 0: none.
+  uint32_t chosen = 0;             // Experts of a token.
+  uint32_t intermediate_size = 0;  // The MLP width of each expert.
+  // The width of an MLP that all tokens go through; 0: none.
+  uint32_t shared_intermediate_size = 0;
   Scores scores = Scores::kSoftmax;
   bool normalize = false;  // The weights of the chosen experts are divided by their sum,
   float scale = 1.0f;      // and multiplied by this.
@@ -127,11 +128,11 @@ struct ModelConfig {
   std::vector<LayerConfig> layers;
   std::vector<RotaryConfig> rotaries;
   std::optional<LatentAttentionConfig> latent;  // All layers, or none.
-  std::optional<ExpertsConfig> experts;         // Of the layers that have experts.
-  float rms_norm_eps = 1e-6f;                   // Of all norms.
+  std::optional<ExpertsConfig> experts;         // The experts of the layers that have experts.
+  float rms_norm_eps = 1e-6f;                   // The epsilon of all norms.
   float query_scale = 1.0f;                     // A score is query_scale * (q . k).
-  float attention_soft_cap = 0.0f;              // Of scores; 0: none.
-  float final_soft_cap = 0.0f;                  // Of logits; 0: none.
+  float attention_soft_cap = 0.0f;              // The soft cap of scores; 0: none.
+  float final_soft_cap = 0.0f;                  // The soft cap of logits; 0: none.
   // Gemma multiplies embeddings by the root of hidden_size, rounded to bf16 if the checkpoint's
   // type is bf16.
   float embedding_scale = 1.0f;

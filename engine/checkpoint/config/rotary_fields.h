@@ -21,7 +21,7 @@ struct RotaryDefaults {
   uint32_t phi3_original_positions = 0;
 };
 
-// Of LongRoPE's factors. Smaller ones would make angles without meaning.
+// The smallest LongRoPE factor that is accepted. Smaller ones would make angles without meaning.
 inline constexpr double kSmallestLongRopeFactor = 1.0 / 1024;
 
 // YaRN's factor of attention, as far as it depends on `mscale`: 0.1 * mscale * ln(factor) + 1, or 1

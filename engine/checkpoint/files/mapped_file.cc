@@ -36,7 +36,8 @@ struct MappedFile::Mapping {
   std::atomic<bool> damaged = false;
   // Guarded by the list's lock.
   Mapping* next = nullptr;
-  Mapping** link = nullptr;  // Of the neighbour, or of the list's head.
+  // The pointer to this mapping: the neighbour's `next`, or the list's head.
+  Mapping** link = nullptr;
   static Mapping* first;
 
   static void OnBusError(int signal, siginfo_t* info, void* context);

@@ -37,8 +37,8 @@ enum class GgufType : uint32_t {
 // are valid as long as those that the cursor reads. Two of these count as equal.
 struct GgufSkipped {
   bool is_array = true;
-  GgufType type = GgufType::kString;  // Of each element, or of the value.
-  uint64_t count = 0;                 // Of elements; 1 for a text.
+  GgufType type = GgufType::kString;  // The type of each element, or of the value.
+  uint64_t count = 0;                 // The number of elements; 1 for a text.
   absl::Span<const std::byte> bytes;
 
   friend bool operator==(const GgufSkipped&, const GgufSkipped&) { return true; }

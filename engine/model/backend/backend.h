@@ -57,7 +57,7 @@ struct AttentionShape {
 struct RotationShape {
   uint32_t rotary = 0;  // In ModelConfig::rotaries. It says how many elements are rotated.
   uint32_t head_dim = 0;
-  uint32_t first_element = 0;  // Of each head: the first rotated one.
+  uint32_t first_element = 0;  // The first rotated element of each head.
 };
 
 // RMSNorm (Zhang and Sennrich, 2019), or LayerNorm (Ba et al., 2016) if there is a bias.
@@ -73,9 +73,9 @@ struct LayerHeads {
   RowsView queries;                           // [N][num_heads][head_dim]
   RowsView keys;                              // [N][num_kv_heads][head_dim]
   RowsView values;                            // [N][num_kv_heads][head_dim]
-  const RotationShape* rotation = nullptr;    // Of queries and keys; null: none.
+  const RotationShape* rotation = nullptr;    // The rotation of queries and keys; null: none.
   const VectorWeights* query_norm = nullptr;  // [head_dim], before the rotation; null: none.
-  const VectorWeights* key_norm = nullptr;    // Likewise.
+  const VectorWeights* key_norm = nullptr;    // [head_dim], before the rotation; null: none.
   float eps = 0.0f;
   uint32_t window_index = 0;  // In ModelInput::windows.
 };
@@ -90,18 +90,18 @@ struct ProductOfRows {
 // An activation and its numbers.
 struct GateShape {
   Activation activation = Activation::kSilu;
-  float alpha = 0.0f;  // Of kClampedSilu.
+  float alpha = 0.0f;  // Only for kClampedSilu.
   float limit = 0.0f;
 };
 
 // A product with the operations before and behind it.
 struct FusedProduct {
   const LinearWeights* weights = nullptr;
-  NormShape norm;  // Of the input's rows; without weights: none.
-  RowsView input;  // Of fp32; without a norm also of FactorType(*weights).
+  NormShape norm;  // The norm of the input's rows; without weights: none.
+  RowsView input;  // The type is fp32; without a norm also FactorType(*weights).
   ProductEnd end = ProductEnd::kStore;
-  GateShape gate;   // Of kGate and kActivate.
-  RowsView output;  // Of fp32; with kGate and kActivate of any type. Overlaps nothing else.
+  GateShape gate;   // Only for kGate and kActivate.
+  RowsView output;  // The type is fp32; with kGate and kActivate any. Overlaps nothing else.
 };
 
 // Thread-compatible. A step is BeginStep, operations, EndStep. Operations run in the order of the

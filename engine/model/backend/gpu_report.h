@@ -75,7 +75,7 @@ inline constexpr const char* kAttentionPrefill = "attention_prefill";
 inline constexpr const char* kFamilySm80 = "sm80";
 inline constexpr const char* kFamilyHopper = "hopper";
 inline constexpr const char* kFamilyGeneric = "generic";
-// Of products: the library, and the separate kernels beside it.
+// A family of products: the library, with separate kernels before and behind it.
 inline constexpr const char* kFamilyCublasLt = "cublaslt";
 
 // A plain value.

@@ -377,12 +377,12 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  // Of the current step.
+  // The state of the current step.
   const ModelInput* input_ = nullptr;
   absl::Status status_;
   std::vector<RotaryConfig> rotaries_;
   std::vector<std::vector<float>> frequencies_;       // By rotary embedding.
-  std::vector<std::vector<float>> long_frequencies_;  // Likewise, of RotaryRange::kLong.
+  std::vector<std::vector<float>> long_frequencies_;  // The same for RotaryRange::kLong.
 };
 
 }  // namespace

@@ -10,14 +10,14 @@ namespace pagoda {
 
 // Rows of numbers in a backend's memory: element c of row r is element r * stride + c of `data`.
 struct RowsView {
-  float* data = nullptr;  // Of another type than fp32: the elements' memory.
+  float* data = nullptr;  // The elements' memory, also if their type is not fp32.
   uint64_t stride = 0;    // In elements.
   uint64_t rows = 0;
   uint64_t cols = 0;
   // If above `rows`: how many rows from the first one on a product may read, and overwrite if they
   // are its output. A later operation writes the rows behind these rows, or nothing reads them.
   uint64_t room = 0;
-  // Of 16 bits only where Backend::FactorType or Backend::QueryType says so.
+  // A 16-bit type only where Backend::FactorType or Backend::QueryType says so.
   kernels::ElementType type = kernels::ElementType::kFloat32;
 
   // The same rows, with `count` columns from `first` on.

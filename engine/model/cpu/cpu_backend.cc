@@ -371,11 +371,11 @@ class CpuBackend : public Backend {
   std::set<absl::string_view> factors_;  // The names of those of a decode step.
   std::vector<RotaryTable> rotaries_;
 
-  // Of the current step.
+  // The state of the current step.
   const ModelInput* input_ = nullptr;
   absl::Status status_;
   std::vector<Plan> plans_;
-  std::vector<ProductCall> calls_;  // Of MultiplyEach.
+  std::vector<ProductCall> calls_;  // The calls of MultiplyEach.
 };
 
 }  // namespace

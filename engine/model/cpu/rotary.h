@@ -26,8 +26,8 @@ class RotaryTable {
  private:
   const RotaryConfig::Pairs pairs_;
   const float factor_;
-  std::vector<float> frequencies_;       // Of kShort.
-  std::vector<float> long_frequencies_;  // Of kLong.
+  std::vector<float> frequencies_;       // The frequencies for kShort.
+  std::vector<float> long_frequencies_;  // The frequencies for kLong.
   std::vector<float> cosines_;           // [positions][half_dim]
   std::vector<float> sines_;             // [positions][half_dim]
 };

@@ -475,7 +475,7 @@ class DeviceBackend : public Backend {
     if (status_.ok()) status_ = kernels::cuda::StatusOf(operation, launch());
   }
 
-  // Of factors in the matrix's type.
+  // Multiplies factors that have the matrix's type.
   void MultiplyFactors(const DeviceLinear& linear, const RowsView& factors,
                        const RowsView& output) {
     const uint64_t padded = RoomFor(factors.rows);
@@ -541,7 +541,7 @@ class DeviceBackend : public Backend {
   StepLists lists_;
   StepGraphs graphs_;
 
-  // Of the current step.
+  // The state of the current step.
   const ModelInput* input_ = nullptr;
   bool replayable_ = false;  // Its arrays have the rounded sizes of a step that can be replayed.
   absl::Status status_;

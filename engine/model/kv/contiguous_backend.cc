@@ -208,7 +208,7 @@ class ContiguousBackend final : public ForwardingBackend {
   std::vector<Space> space_;  // By worker.
   std::unordered_map<const VectorWeights*, std::vector<float>> vectors_;
 
-  // Of the current step.
+  // The state of the current step.
   const ModelInput* input_ = nullptr;
   absl::Status status_;
 };

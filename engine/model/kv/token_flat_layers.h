@@ -12,7 +12,7 @@
 
 namespace pagoda {
 
-// As LayerOfPool, for a pool whose memory at `memory` is cut as TokenFlatLayout says.
+// Does what LayerOfPool does, for a pool whose memory at `memory` is cut as TokenFlatLayout says.
 kernels::KvLayer LayerOfTokenFlatPool(const PoolLayout& layout, uint64_t index, std::byte* memory,
                                       uint32_t num_slots);
 

@@ -54,7 +54,7 @@ class AdapterBackend final : public ForwardingBackend {
   std::vector<AdapterWeights> adapters_;
   Widths widths_;
 
-  // Of the current step.
+  // The state of the current step.
   std::vector<std::vector<uint32_t>> rows_;  // By adapter: the rows that it changes.
   absl::Status status_;
   GrowingRows taken_;   // Inputs of an adapter's rows.

@@ -45,7 +45,7 @@ class LatentAttention {
  public:
   absl::Status Resize(Backend& backend, const ModelConfig& config, uint64_t tokens);
 
-  // As GroupedAttention::Run. Returns [N][num_heads * value_dim] of fp32.
+  // Does what GroupedAttention::Run does. Returns [N][num_heads * value_dim] of fp32.
   RowsView Run(Backend& backend, const ModelConfig& config, const LayerConfig& layer,
                const ModelWeights::LatentAttention& weights, const AttentionShape& shape,
                const RowsView& input, const kernels::KvLayer& kv);

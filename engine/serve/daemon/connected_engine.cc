@@ -52,7 +52,7 @@ constexpr char kInterrupted[] = "interrupted";
 }  // namespace
 
 struct ConnectedEngine::Run {
-  GenerateRequest request;  // As the caller asked, without the functions below.
+  GenerateRequest request;  // The caller's request, without the functions below.
   TokenCallback on_token;
   EndCallback on_end;
   WaitingPlaces::Place place;  // While a new request waits for its tenant's session.

@@ -60,10 +60,10 @@ class ConnectedEngine final : public Generator {
   // Ends the remaining requests with CANCELLED.
   ~ConnectedEngine() override;
 
-  // As Engine::Submit. The report's times start at the call, and include earlier runs and
-  // reconnects. A request of a tenant runs in a session that is opened with the request's
-  // token (TenantSessions). If the daemon goes away, the request runs again. Errors, besides those
-  // of Engine::Submit: CANCELLED after Interrupt. Errors through `on_end`, besides: those of
+  // Does what Engine::Submit does. The report's times start at the call, and include earlier runs
+  // and reconnects. A request of a tenant runs in a session that is opened with the request's token
+  // (TenantSessions). If the daemon goes away, the request runs again. Errors, besides those of
+  // Engine::Submit: CANCELLED after Interrupt. Errors through `on_end`, besides: those of
   // TenantSessions::Get; UNAVAILABLE if no daemon is found.
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) override;
   absl::Status Check(const GenerateRequest& request) const override {
@@ -147,7 +147,7 @@ class ConnectedEngine final : public Generator {
   // Opens the cache of `options.brings`, or finds it.
   absl::Status BringCache(absl::Duration timeout) const;
   absl::Status OpenAndAttach(absl::Duration timeout);
-  // As Engine::Options::fetch_prompt.
+  // Serves as Engine::Options::fetch_prompt.
   void FetchPrompt(const GenerateRequest& request, std::function<void(uint32_t)> done)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Once for each fetch: at its end, or at Interrupt, which waits for no fetch.
@@ -162,21 +162,23 @@ class ConnectedEngine final : public Generator {
   };
 
   const Options options_;
-  WaitingPlaces places_;  // Of new requests whose tenants have no session yet.
+  WaitingPlaces places_;  // The places of new requests whose tenants have no session yet.
   absl::Notification interrupted_;
   // Sessions are numbered from 1. `over_` is the last one that a keep-alive call found to be over.
   std::atomic<int> session_ = 0;
   std::atomic<int> over_ = 0;
   std::atomic<bool> answers_ = true;  // Whether the daemon answered the last Probe.
   mutable absl::Mutex mutex_;
-  // Of the last session; null before the first one.
+  // The tenants' sessions beside the engine's last session; null before the first one.
   std::shared_ptr<TenantSessions> sessions_ ABSL_GUARDED_BY(mutex_);
   // The prompts that are being fetched: what is to be called at the end of each.
   std::map<uint64_t, std::function<void(uint32_t)>> fetches_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_fetch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<RunPtr> again_ ABSL_GUARDED_BY(mutex_);  // For the reconnecting thread.
-  std::vector<TenantSessions::SessionPtr> unused_ ABSL_GUARDED_BY(mutex_);  // Likewise.
-  bool look_ ABSL_GUARDED_BY(mutex_) = false;  // Likewise: the own session is over.
+  // For the reconnecting thread.
+  std::vector<TenantSessions::SessionPtr> unused_ ABSL_GUARDED_BY(mutex_);
+  // For the reconnecting thread: the engine's own session is over.
+  bool look_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Whether the daemon may have a store: until it answers that it has none.
   std::atomic<bool> may_have_store_ = true;

@@ -18,7 +18,7 @@ namespace pagoda::server {
 struct GeneratePrompt {
   std::vector<TokenId> tokens;
   std::vector<TokenId> stop_tokens;                // The request's and, for a text, the model's.
-  std::shared_ptr<const CompiledGrammar> grammar;  // As in GenerateRequest.
+  std::shared_ptr<const CompiledGrammar> grammar;  // See GenerateRequest.
   // The tokenizer that decodes the answer; null if the prompt was token ids.
   const Tokenizer* tokenizer = nullptr;
 };

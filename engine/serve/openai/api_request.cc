@@ -157,7 +157,8 @@ void ReadExtensions(ApiFields& fields, ApiRequest& request) {
   fields.Read("return_token_ids", &request.return_token_ids);
 }
 
-// As vLLM names them. The width is best_of, or n without it. A beam search of one beam is greedy.
+// The fields have vLLM's names. The width is best_of, or n without it. A beam search of one beam is
+// greedy.
 void ReadBeams(ApiFields& fields, ApiRequest& request) {
   bool wanted = false;
   fields.Read("use_beam_search", &wanted);

@@ -36,7 +36,7 @@ struct ApiRequest {
   SamplingParams sampling;
   bool has_seed = false;
   std::vector<std::string> stop;
-  std::optional<StructuredOutput> structured;  // Of `response_format` or a field of vLLM.
+  std::optional<StructuredOutput> structured;  // From `response_format` or a field of vLLM.
   bool stream = false;
   bool include_usage = false;
   // Pagoda's extensions.

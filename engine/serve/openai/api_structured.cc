@@ -25,7 +25,7 @@ absl::string_view MemberIn(absl::string_view object, absl::string_view name) {
   absl::string_view found;
   absl::string_view key;
   int depth = 0;
-  size_t begin = 0;  // Of the value behind the key.
+  size_t begin = 0;  // Where the value behind the key begins; 0: nowhere yet.
   for (size_t i = 0; i < object.size();) {
     const char c = object[i];
     if (c == '"') {

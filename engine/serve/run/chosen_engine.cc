@@ -11,8 +11,8 @@
 namespace pagoda {
 namespace {
 
-// Of --kv flat and basic. Each sequence has memory for a whole context, which is taken as it is
-// used.
+// The most sequences at once with --kv flat and basic. Each sequence has memory for a whole
+// context, which is taken as it is used.
 constexpr uint32_t kLocalSequences = 8;
 
 std::vector<AdapterFolder> AdaptersOf(const ProgramOptions& options) {

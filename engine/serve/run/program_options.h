@@ -67,10 +67,10 @@ struct ProgramOptions {
   // The answers.
   uint32_t max_new_tokens = 256;
   std::string load_kv;
-  uint32_t concurrency = 1;  // Of `requests`.
-  std::string system;        // Of a chat.
-  std::string save_kv;       // Of a prompt.
-  // Of a prompt or a chat.
+  uint32_t concurrency = 1;  // How many of `requests` run at once.
+  std::string system;        // The system prompt of a chat.
+  std::string save_kv;       // The file for the KV of a prompt and its answer.
+  // For a prompt or a chat.
   std::string stop_tokens;
   std::string adapter;
   SamplingOptions sampling;

@@ -22,7 +22,7 @@ struct Utf8Prefix {
   };
   Kind kind = Kind::kInvalid;
   size_t size = 0;
-  char32_t code_point = 0;  // Of a character.
+  char32_t code_point = 0;  // The character's code point, for kCharacter.
 };
 
 // REQUIRES: !text.empty(). Invalid bytes are counted by the Unicode Standard's "substitution of

@@ -15,7 +15,7 @@ namespace pagoda::jinja {
 namespace {
 
 constexpr size_t kMaxSourceBytes = 1 << 20;
-constexpr size_t kMaxMembers = 1024;  // Of an object whose members are variables.
+constexpr size_t kMaxMembers = 1024;  // The most members of an object that become variables.
 
 // `path` names the field in errors.
 Value ValueOf(Run& run, const Field& field, absl::string_view path) {

@@ -129,7 +129,7 @@ void AddQwen2Words(PreTokenizers& table) {
   AddNames(table, "laguna", {.expressions = {kLines, qwen2}});
 }
 
-// Of one family of models each.
+// Adds pre-tokenizers that only one family of models has.
 void AddFamilyWords(PreTokenizers& table) {
   AddNames(table, "minicpm5",
            {.expressions = {kThreeDigits, WithContractions(WordsAndSigns(kDigits))},
@@ -179,7 +179,8 @@ void AddDeepseekWords(PreTokenizers& table) {
   AddNames(table, "afmoe", {.expressions = {kDigitGroups, kAfmoeScripts, words}});
 }
 
-// Of models that take apart signs, digits or marks of their own before the words.
+// Adds the pre-tokenizers of models that split signs, digits or marks of their own before the
+// words.
 void AddSigns(PreTokenizers& table) {
   AddNames(table, "falcon", {.expressions = {kFalconSigns, kGpt2, kThreeAsciiDigits}});
   AddNames(table, "bloom poro-chat gpt3-finnish", {.expressions = {kBloom}});

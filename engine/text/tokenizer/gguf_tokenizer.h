@@ -28,7 +28,7 @@ namespace pagoda {
 // Control and unknown tokens are special; those of users are found in a text too, but shown.
 class GgufTokenizer final : public Tokenizer {
  public:
-  // As Tokenizer::FromGguf.
+  // Implements Tokenizer::FromGguf.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Make(const GgufMetadata& metadata);
 
   std::optional<TokenId> Find(absl::string_view token) const override;
@@ -76,7 +76,7 @@ class GgufTokenizer final : public Tokenizer {
   bool add_eos_ = false;
   std::vector<TokenId> end_tokens_;
   Decoder decoder_;
-  mutable WordCache cache_;  // Of words before their bytes become visible.
+  mutable WordCache cache_;  // Caches words before their bytes become visible.
 };
 
 }  // namespace pagoda

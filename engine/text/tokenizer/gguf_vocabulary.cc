@@ -17,7 +17,7 @@ namespace pagoda {
 namespace {
 
 constexpr char kPrefix[] = "tokenizer.ggml.";
-// Of real files at most half a million.
+// Real files have at most half a million.
 constexpr uint64_t kMaxMerges = 1 << 22;
 
 // Reads single values, and keeps the first error.

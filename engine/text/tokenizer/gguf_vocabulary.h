@@ -38,11 +38,11 @@ struct GgufVocabulary {
   static absl::StatusOr<GgufVocabulary> Read(const GgufMetadata& metadata);
 
   Model model = Model::kBytePairs;
-  const GgufPreTokenizer* pre_tokenizer = nullptr;  // Of kBytePairs.
+  const GgufPreTokenizer* pre_tokenizer = nullptr;  // Only for kBytePairs.
   TokenTable tokens{0, 0};                          // Every id has a token.
   std::vector<GgufTokenType> types;                 // By id.
   std::vector<float> scores;                        // By id; of kSentencePiece. None is NaN.
-  std::vector<absl::string_view> merges;            // Of kBytePairs.
+  std::vector<absl::string_view> merges;            // Only for kBytePairs.
   std::optional<TokenId> bos;
   std::optional<TokenId> eos;
   std::optional<TokenId> unknown;

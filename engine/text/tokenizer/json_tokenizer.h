@@ -26,7 +26,7 @@ namespace pagoda {
 // See Tokenizer. The special tokens around a text are those of the `post_processor`.
 class JsonTokenizer final : public Tokenizer {
  public:
-  // As Tokenizer::Parse.
+  // Implements Tokenizer::Parse.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(absl::string_view json);
 
   std::optional<TokenId> Find(absl::string_view token) const override;

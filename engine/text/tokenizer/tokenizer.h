@@ -77,7 +77,7 @@ class Tokenizer {
   virtual std::string DecodeToken(TokenId id, const std::string& text,
                                   Decoder::State& state) const = 0;
   virtual std::string FinishText(Decoder::State& state) const = 0;
-  // As Bytes. `text` is Token(id).
+  // Implements Bytes. `text` is Token(id).
   virtual std::string BytesOfToken(TokenId id, const std::string& text,
                                    Decoder::Place place) const = 0;
 };

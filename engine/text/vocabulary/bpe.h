@@ -79,8 +79,8 @@ class Bpe {
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;
 
-  // Of a GGUF file: texts in merges that are no tokens. Their ids follow those of the tokens, and
-  // are never returned.
+  // The texts in the merges of a GGUF file that are no tokens. Their ids follow those of the
+  // tokens, and are never returned.
   bool has_pieces_ = false;
   std::vector<std::string> pieces_;
   absl::flat_hash_map<std::string, TokenId> piece_ids_;

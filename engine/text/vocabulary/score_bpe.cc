@@ -64,7 +64,7 @@ class ScoreBpe::Merger {
     float score;
     uint32_t left;
     uint32_t right;
-    size_t size;  // Of both texts: the pair is another one if it has changed.
+    size_t size;  // The bytes of both texts. If they have changed, the pair is another one.
     // The queue's top is its greatest element.
     bool operator<(const Pair& other) const {
       return score != other.score ? score < other.score : left > other.left;

@@ -83,7 +83,7 @@ absl::Status SpecialTokenFinder::Resolve(absl::string_view text, std::vector<uin
                                          absl::Time deadline, std::vector<Part>& out) const {
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
-  // Of equal lengths, the smaller id.
+  // The longest first; among equal lengths, the smallest id.
   std::sort(found.begin(), found.end(), [this](uint32_t a, uint32_t b) {
     const size_t size_a = tokens_[a].text.size();
     const size_t size_b = tokens_[b].text.size();

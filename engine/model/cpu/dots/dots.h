@@ -14,7 +14,7 @@ namespace pagoda {
 // output[r * output_stride + o] = the dot product of row r of the input and row o of the weights,
 // with fp32 sums. A result's bits depend on its two rows only.
 struct DotCall {
-  const std::byte* weights = nullptr;  // Of any alignment. Memory behind them is prefetched.
+  const std::byte* weights = nullptr;  // Needs no alignment. Memory behind them is prefetched.
   uint64_t weight_row_bytes = 0;
   uint64_t outputs = 0;
   uint64_t inputs = 0;

@@ -8,7 +8,7 @@ namespace pagoda {
 namespace {
 
 constexpr uint64_t kPrefetchBytes = 4096;
-constexpr int kSums = 4;  // Of a row, so that additions do not wait for each other.
+constexpr int kSums = 4;  // Sums per row, so that additions do not wait for each other.
 
 struct Float32 {
   static constexpr uint64_t kBytes = 4;

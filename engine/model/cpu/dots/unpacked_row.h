@@ -28,7 +28,7 @@ constexpr uint64_t GroupElements(TensorType type) {
 struct UnpackedRow {
   uint8_t* integers = nullptr;  // [PaddedInputs(inputs)]
   float* scales = nullptr;      // [PaddedInputs(inputs) / 16 + 16], 0 from the last group on.
-  float* minimums = nullptr;    // Likewise.
+  float* minimums = nullptr;    // In the same shape, 0 from the last group on.
 
   static uint64_t Bytes(uint64_t inputs) {
     return PaddedInputs(inputs) + 2 * sizeof(float) * (PaddedInputs(inputs) / 16 + 16);
@@ -53,8 +53,8 @@ void UnpackRowAvx2(TensorType type, const std::byte* row, uint64_t inputs, const
 struct QuantisedRow {
   int8_t* integers = nullptr;  // [PaddedInputs(inputs)]
   float* scales = nullptr;     // [PaddedInputs(inputs) / 4]: each block's scale 8 times.
-  float* sums16 = nullptr;     // Of 16 elements each: scale * sum(integers), and 16 more of 0.
-  float* sums32 = nullptr;     // Of 32 elements each, likewise.
+  float* sums16 = nullptr;     // scale * sum(integers) of each 16 elements, then 16 zeros.
+  float* sums32 = nullptr;     // scale * sum(integers) of each 32 elements, then 16 zeros.
 
   static uint64_t Bytes(uint64_t inputs) {
     const uint64_t padded = PaddedInputs(inputs);

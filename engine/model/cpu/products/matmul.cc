@@ -186,7 +186,7 @@ class MatMul::State {
   OneDnnPieces onednn_;
   PreparedInputs inputs_;
   WorkQueue queue_;
-  std::vector<Piece> pieces_;  // Of the current call.
+  std::vector<Piece> pieces_;  // The pieces of the current call.
   uint64_t scratch_bytes_ = 0;
   std::atomic<bool> failed_ = false;
 };

@@ -20,7 +20,7 @@ namespace pagoda {
 // their bytes and owns only the bias.
 class SlicedMatrix : public LinearWeights {
  public:
-  virtual uint64_t bytes() const = 0;  // Of the parts' elements.
+  virtual uint64_t bytes() const = 0;  // The bytes of the parts' elements.
 };
 
 // output = input * transpose(weights) + the weights' bias. Several calls can have the same input;
@@ -50,7 +50,7 @@ class MatMul {
  public:
   // How the numbers of a call are multiplied; sums are fp32.
   enum class Factors : uint8_t {
-    kFloat32,   // Of both, exactly.
+    kFloat32,   // Both are taken exactly.
     kBFloat16,  // Both are rounded to bf16.
     kInteger,   // Weights as they are; activations as 8 bits in blocks of 32 (QuantisedRow).
     kSplit,     // Weights of fp16 and activations as two bf16 each: 3 * 2^-17 of a term is lost.

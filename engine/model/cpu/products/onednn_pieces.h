@@ -37,7 +37,7 @@ class OneDnnPieces {
            std::byte* scratch) const;
 
  private:
-  struct Layout;  // Of the scratch memory.
+  struct Layout;  // The layout of the scratch memory.
 
   SliceKind& KindOf(const Piece& piece) const;
   Layout LayoutFor(const Piece& piece) const;

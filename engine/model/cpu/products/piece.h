@@ -16,7 +16,7 @@ namespace pagoda {
 struct MatrixPart {
   TensorType type;
   const std::byte* data;
-  uint64_t row_bytes;     // Of a row.
+  uint64_t row_bytes;     // The bytes of a row.
   uint64_t stride_bytes;  // From a row to the next one.
   uint64_t first_output;
   uint64_t outputs;

@@ -20,7 +20,7 @@ enum class InputForm : uint8_t {
   kBFloat16,    // [rows][inputs] of bf16, contiguous.
   kIntegers,    // QuantisedRow, one behind the other.
   kTiles,       // Groups of rows for tiles, rounded to bf16.
-  kSplitTiles,  // Likewise, and behind all groups the low parts.
+  kSplitTiles,  // The same groups, and behind all of them the low parts.
 };
 
 // An input in a form. All arrays are aligned to 64 bytes.

@@ -12,7 +12,7 @@ namespace {
 
 // A row that is bf16 already.
 void CopySteps(const std::byte* source, uint64_t inputs, std::byte* output, uint64_t step_bytes) {
-  constexpr uint64_t kBytes = 64;  // Of 32 numbers.
+  constexpr uint64_t kBytes = 64;  // The bytes of 32 numbers.
   uint64_t left = inputs * 2;
   for (; left >= kBytes; left -= kBytes, source += kBytes, output += step_bytes) {
     std::memcpy(output, source, kBytes);

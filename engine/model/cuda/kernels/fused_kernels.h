@@ -32,14 +32,14 @@ int LaunchAddNorm(const AddNormArgs& args, Stream stream);
 // that is fp32. Without a pool (kv.keys is null) the keys stay in their rows, and the values are
 // not touched; `placed` is then of any type.
 struct PlaceHeadsArgs {
-  HeadRotation rotation;              // Of all heads.
+  HeadRotation rotation;              // The rotation of all heads.
   AnglesView angles;                  // half_dim 0: nothing is rotated.
   const float* query_norm = nullptr;  // [head_dim], or null.
-  const float* key_norm = nullptr;    // Likewise.
+  const float* key_norm = nullptr;    // [head_dim], or null.
   float eps = 0.0f;
   RowsView queries;                      // [N][num_heads][head_dim]
   RowsView keys;                         // [N][num_kv_heads][head_dim]
-  RowsView values;                       // Likewise.
+  RowsView values;                       // [N][num_kv_heads][head_dim]
   RowsView placed;                       // [N][num_heads][head_dim]
   const int64_t* token_slots = nullptr;  // [N], as in CacheWriteParams.
   kernels::KvLayer kv;

@@ -24,7 +24,7 @@ using kernels::cuda::SyncThreads;
 
 constexpr uint32_t kTileOutputs = 8;
 constexpr uint32_t kLaneInputs = 8;
-constexpr uint32_t kRunInputs = 4 * kLaneInputs;  // Of a warp's load.
+constexpr uint32_t kRunInputs = 4 * kLaneInputs;  // The inputs of one load of a warp.
 
 // The shared memory: the warps' sums of two tiles in turn, the warps' sums for the norm (first of
 // the numbers, then of the squares), and the rows of the input.

@@ -20,19 +20,20 @@ namespace pagoda::cuda {
 inline constexpr uint64_t kMostFusedRows = 8;
 
 struct FusedProductArgs {
-  kernels::ElementType type = kernels::ElementType::kBFloat16;  // Of the factors: fp16 or bf16.
+  kernels::ElementType type = kernels::ElementType::kBFloat16;  // The factors' type: fp16 or bf16.
   const void* weights = nullptr;                                // [outputs][inputs]
   const float* bias = nullptr;                                  // [outputs], or null.
   uint64_t inputs = 0;
   uint64_t outputs = 0;
-  // Of fp32, rounded to `type` after the norm; or of `type` without a norm.
+  // The type is fp32, and the numbers are rounded to `type` after the norm. Without a norm the type
+  // can also be `type`.
   RowsView input;
   const float* norm = nullptr;       // [inputs]; null: none.
   const float* norm_bias = nullptr;  // [inputs]: LayerNorm; null: RMSNorm.
   float eps = 0.0f;
   ProductEnd end = ProductEnd::kStore;
-  GateArgs gate;    // Of kGate. kActivate is kGeluTanh.
-  RowsView output;  // Of fp32; with kGate and kActivate of any type. Overlaps nothing else.
+  GateArgs gate;    // Only for kGate. kActivate is kGeluTanh.
+  RowsView output;  // The type is fp32; with kGate and kActivate any. Overlaps nothing else.
 };
 
 // Whether LaunchFusedProduct takes it: its number of rows, types, alignments of 16 bytes, a number

@@ -47,7 +47,7 @@ int LaunchAngles(const int32_t* positions, uint64_t num_positions, const float* 
 // The heads of a row, and their elements that are rotated.
 struct HeadRotation {
   uint32_t head_dim = 0;
-  uint32_t first_element = 0;  // Of each head: the first of 2 * half_dim rotated elements.
+  uint32_t first_element = 0;  // The first of each head's 2 * half_dim rotated elements.
   bool neighbours = false;     // Elements 2i and 2i + 1 are a pair; else i and i + half_dim.
 };
 // Rotates each head by the angles of its row. With `norm` ([head_dim], or null), the head is normed

@@ -14,8 +14,8 @@ PAGODA_DEVICE float NormFactor(float sum_of_squares, uint64_t count, float eps) 
   return 1.0f / kernels::cuda::SquareRoot(mean + eps);
 }
 
-// Of a block of kWarps warps, in kWarps * 4 bytes of shared memory from its start on. All threads
-// get the same bits.
+// The sum over a block of kWarps warps. It uses kWarps * 4 bytes of shared memory from its start
+// on. All threads get the same bits.
 template <uint32_t kWarps>
 PAGODA_DEVICE float SumOfBlock(float value) {
   const float of_warp = kernels::cuda::SumOfWarp(value);

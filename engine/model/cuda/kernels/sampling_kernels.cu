@@ -308,7 +308,7 @@ struct DrawKernel {
     return static_cast<uint32_t>(begin) + Pick(count, before, point);
   }
 
-  // Of the first `count` weights. Every thread gets the same.
+  // Picks one of the first `count` weights. Every thread gets the same.
   static PAGODA_DEVICE uint32_t Pick(uint32_t count, double sum, double point) {
     uint32_t picked = 0;
     for (uint32_t i = 0; i < count; ++i) {
@@ -424,7 +424,7 @@ struct DrawKernel {
 #pragma unroll
       for (uint32_t k = 0; k < kAtATime; ++k) {
         if (tokens[k] == kNone) continue;
-        // Of equal scores, the lower token has the greater key.
+        // Among equal scores, the lower token has the greater key.
         Store(kCandidates, at++, uint64_t{keys[k]} << 32 | ~tokens[k]);
       }
     }
@@ -457,7 +457,7 @@ struct DrawKernel {
   }
 };
 
-// Of warps, one for each block of scores.
+// Launches one warp for each block of scores.
 template <class Kernel>
 int LaunchByBlocks(const DrawArgs& args, kernels::cuda::Stream stream) {
   constexpr uint64_t kWarps = Kernel::kThreads / kWarpThreads;

@@ -22,7 +22,7 @@ struct DrawArgs {
   const TokenDraw* draws = nullptr;  // [rows]
   // Scratch memory, by row and block.
   float* maxima = nullptr;  // [rows][blocks]
-  double* sums = nullptr;   // Likewise.
+  double* sums = nullptr;   // [rows][blocks]
   float* most = nullptr;    // [rows]
   // The result, [rows]: the token, kNoNumber, or kNotDrawn for TokenDraw::Kind::kLogits and for the
   // few rows whose draw needs a sort of more tokens than the kernel has room for.

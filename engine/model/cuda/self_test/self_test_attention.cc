@@ -57,7 +57,7 @@ double ToleranceFor(ElementType kv_type) {
   return kv_type == ElementType::kFloat16 ? 2e-3 : 1e-4;
 }
 
-// As in the backend (device_backend.cc).
+// The backend chooses the same type (device_backend.cc).
 ElementType QueryTypeFor(ElementType kv_type) {
   if (kernels::IsFloat8(kv_type)) return ElementType::kBFloat16;
   return kv_type == ElementType::kFloat16 || kv_type == ElementType::kBFloat16
@@ -108,7 +108,7 @@ Call MakeCall(const GpuSelfTestRequest& request, const LayerConfig& layer, uint3
                .soft_cap = config.attention_soft_cap,
                .query_type = QueryTypeFor(request.kv_type)};
   if (config.alibi) call.alibi_slopes = AlibiSlopes(call.num_heads);
-  // As large as the scores.
+  // The sinks are as large as the scores.
   if (config.attention_sinks) call.sinks = TestNumbers(10).Many(call.num_heads, 3);
   if (layer.window != kFullAttention) call.mask.window_tokens = layer.window.value();
   uint32_t slots = 0;

@@ -73,7 +73,7 @@ class CacheWriteTest {
     }
   }
 
-  // Of element `i` of a token's row.
+  // The offset in bytes of element `i` of a token's row.
   uint64_t OffsetOf(uint32_t slot, uint32_t token, uint64_t i) const {
     return kv_.offset_bytes(slot, static_cast<uint32_t>(i / kv_.head_dim), token) +
            i % kv_.head_dim * kernels::ElementBytes(kv_.type);

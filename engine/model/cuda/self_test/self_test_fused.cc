@@ -26,7 +26,7 @@ double RoundingOf(ElementType type) {
   return type == ElementType::kBFloat16 ? 0x1p-8 : 0;
 }
 
-// As NumberError, but without the error that rounding allows.
+// Does what NumberError does, but without the error that rounding allows.
 double ErrorBeyondRounding(absl::Span<const float> actual, absl::Span<const double> expected,
                            ElementType type) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -19,7 +19,7 @@ double ErrorOfRotation(TestBed& bed, const TestedKernels& kernels, const ModelCo
   const uint64_t cols = 2 * head_dim;
   TestNumbers numbers(5);
   const std::vector<int32_t> positions = {0, 1, 17, 1000, 5};
-  // As in the backend: the rotated elements are those of config.head_dim.
+  // The rotated elements are those of config.head_dim, like in the backend.
   const std::vector<float> frequencies = RotaryFrequencies(rotation.rotary, config.head_dim);
   const std::vector<float> input = numbers.Many(positions.size() * cols, 3);
   const std::vector<float> weights = numbers.Many(head_dim, 2);

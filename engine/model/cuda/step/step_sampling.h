@@ -38,7 +38,7 @@ class StepSampling {
   DeviceBuffer scratch_;
   DeviceBuffer tokens_;
   DeviceBuffer pinned_tokens_;
-  uint64_t rows_ = 0;  // Of the last step.
+  uint64_t rows_ = 0;  // The rows of the last step.
 };
 
 }  // namespace pagoda::cuda

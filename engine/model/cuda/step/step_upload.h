@@ -75,7 +75,7 @@ class StepUpload {
   struct Window {
     Place token_slots;
     Place block_tables;
-    uint64_t stride = 0;  // Of block_tables, in elements.
+    uint64_t stride = 0;  // The row stride of block_tables, in elements.
   };
   // An array to be copied.
   struct Piece {
@@ -107,7 +107,7 @@ class StepUpload {
   DeviceBuffer pinned_;
   DeviceBuffer memory_;
 
-  // Of the current step.
+  // The state of the current step.
   uint64_t total_bytes_ = 0;
   std::vector<Piece> pieces_;
   std::vector<Padding> paddings_;

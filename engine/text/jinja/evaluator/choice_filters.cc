@@ -29,7 +29,7 @@ std::string NameAt(Run& run, const Arguments& arguments, size_t at, Arguments& o
 template <Keep kKeep, Of kOf>
 Value Choose(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   Run& run = evaluator.run();
-  const size_t at = kOf == Of::kAttribute ? 1 : 0;  // Of the test's name.
+  const size_t at = kOf == Of::kAttribute ? 1 : 0;  // The index of the test's name.
   if (!IsTrue(value)) return run.NewGenerator({});
   if (arguments.positional.size() < at) {
     run.Fail("the name of the attribute is missing");

@@ -29,8 +29,8 @@ struct Frame {
   void Set(Run& run, absl::string_view name, Value value);
 
   const std::shared_ptr<Frame> outer;
-  // Of scopes around this one. It is bounded because a frame's destructor runs those of the frames
-  // that it alone keeps.
+  // The number of scopes around this one. It is bounded because a frame's destructor runs those of
+  // the frames that it alone keeps.
   const int depth;
 
  private:

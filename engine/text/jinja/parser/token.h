@@ -24,7 +24,7 @@ struct Token {
     kInteger,
     kFloat,
     kOperator,
-    kEnd  // Of the template.
+    kEnd  // The end of the template.
   };
 
   Kind kind = Kind::kEnd;

@@ -120,7 +120,7 @@ Value SplitRight(Run& run, const Value& self, const Arguments& arguments) {
         parts.push_back(rest);
         break;
       }
-      size_t begin = 0;  // Of the last word.
+      size_t begin = 0;  // Where the last word begins.
       for (size_t at = 0; at < rest.size(); at += ReadUtf8(rest.substr(at)).size) {
         const Utf8Prefix prefix = ReadUtf8(rest.substr(at));
         if (IsPythonSpace(prefix.code_point)) begin = at + prefix.size;

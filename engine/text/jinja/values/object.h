@@ -65,7 +65,7 @@ struct Macro : Object {
 struct Loop : Object {
   static constexpr Type kType = Type::kLoop;
   Loop() : Object(kType) {}
-  const Statement* syntax = nullptr;  // Of a recursive loop; else null.
+  const Statement* syntax = nullptr;  // The statement of a recursive loop; else null.
   std::shared_ptr<Frame> outer;
   std::shared_ptr<const List> items;
   size_t index = 0;
@@ -82,7 +82,7 @@ struct Series : Object {
   Series() : Object(kType) {}
   Form form = Form::kGenerator;
   std::shared_ptr<const List> items;
-  size_t next = 0;   // Of a generator.
+  size_t next = 0;   // The next item of a generator.
   std::string name;  // For output: "range(0, 3)".
 };
 

@@ -12,9 +12,9 @@ namespace pagoda::jinja {
 // A template is not trusted. A rendering that needs more than this fails.
 struct RenderLimits {
   int64_t steps = 20'000'000;
-  size_t memory_bytes = size_t{128} << 20;  // Of live values and of output.
+  size_t memory_bytes = size_t{128} << 20;  // Bytes of live values and of output.
   size_t output_bytes = size_t{32} << 20;
-  int depth = 600;  // Of expressions, statements and macros within each other.
+  int depth = 600;  // Nested expressions, statements and macros.
   absl::Duration time = absl::Seconds(5);
 };
 

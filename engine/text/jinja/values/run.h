@@ -70,7 +70,7 @@ class Run {
 
   const RenderLimits& limits() const { return limits_; }
   Memory& memory() { return memory_; }
-  int line = 1;  // Of the statement or expression that runs.
+  int line = 1;  // The line of the statement or expression that runs.
 
  private:
   static constexpr size_t kObjectBytes = 256;

@@ -69,7 +69,7 @@ struct Expression {
 
   Kind kind = Kind::kConstant;
   int line = 1;
-  int depth = 1;  // Of the tree below this.
+  int depth = 1;  // The depth of the tree below this.
   Value constant;
   std::string name;
   std::string field;
@@ -84,7 +84,7 @@ using Body = std::vector<std::unique_ptr<Statement>>;
 struct MacroSyntax {
   std::string name;  // "caller" for the body of a call block.
   std::vector<std::string> parameters;
-  std::vector<ExpressionPtr> defaults;  // Of the last parameters.
+  std::vector<ExpressionPtr> defaults;  // The defaults of the last parameters.
   bool uses_varargs = false;
   bool uses_kwargs = false;
   bool uses_caller = false;

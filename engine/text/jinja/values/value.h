@@ -85,7 +85,7 @@ class Value {
   Integer whole() const;
   // REQUIRES: IsNumber().
   double number() const;
-  const std::string& bytes() const;  // Of text().
+  const std::string& bytes() const;  // The bytes of text().
   // Why the value is undefined; REQUIRES: IsUndefined().
   std::string reason() const;
 
