@@ -35,7 +35,7 @@ constexpr size_t kTraceLines = 60;
 struct Worker {
   std::atomic<uint64_t> seed{0};
   std::atomic<uint32_t> operation{0};
-  std::atomic<uint64_t> steps{0};  // Of all its runs.
+  std::atomic<uint64_t> steps{0};  // The steps of all its runs.
   uint64_t seeds_done = 0;
   Coverage coverage;
 };

@@ -40,7 +40,7 @@ struct Plan {
 
 struct Outcome {
   uint64_t seeds = 0;       // Seeds that ran to their end.
-  uint64_t operations = 0;  // Of these seeds.
+  uint64_t operations = 0;  // The operations of these seeds.
   Coverage coverage;
   std::optional<SimRun> failure;  // The first run that failed.
 };

@@ -163,7 +163,8 @@ void World::Adopt(const std::vector<RecoveredWindow>& windows,
   }
 }
 
-// As the core does it. The client learns no ids, so the ledger uses ids above all others.
+// Quarantines free slots, like the core. The client learns no ids, so the ledger uses ids above all
+// others.
 void World::QuarantineFree() {
   constexpr uint32_t kAboveAllIds = 1'024;
   core->endings().QuarantineFree(now);

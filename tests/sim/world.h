@@ -168,9 +168,9 @@ class World {
   bool MayLower(TenantId tenant, uint32_t name_space) const {
     return tenant == kDefaultTenant || config.OwnerOf(name_space) == tenant;
   }
-  // As Wish, for the tenant. Returns whether its wish counts.
+  // Does what Wish does, for the tenant. Returns whether its wish counts.
   bool WishOf(TenantId tenant, uint32_t window, uint32_t id, const BlockRetention& retention);
-  // As Wish, if that raises the priority.
+  // Does what Wish does, if that raises the priority.
   void Raise(uint32_t window, uint32_t id, const BlockRetention& retention);
   // Whether the block is in the tree, or a reset has cut it off and not reached it yet. No event
   // tells of the latter, so this is the only question to the core.
@@ -227,7 +227,7 @@ class World {
   bool full(uint32_t window) const { return config.windows[window].full(); }
 
   const SimConfig config;
-  Witness witness;  // Of the policies of a core that learns; outlives it.
+  Witness witness;  // Wraps the policies of a core that learns; outlives it.
   std::unique_ptr<BlockManager> core;
   Random random;  // For this operation.
   absl::Time now;
@@ -266,7 +266,7 @@ class World {
       false;  // A call was refused because blocks were scarce, and no session has ended since.
   Coverage coverage;
   Digest digest;
-  uint64_t drawn_tokens = 0;  // Of sessions.
+  uint64_t drawn_tokens = 0;  // How many session tokens were drawn.
 
  private:
   uint32_t ComputedWithout(const SimSequence& sequence, uint32_t window, SlotRef lost) const;
@@ -296,7 +296,7 @@ class World {
   LateJoiner late_joiner_ = MakeLateJoiner();
   HashReader hash_reader_ = MakeHashReader();
   Revision revision_;
-  std::vector<Victims> victims_;  // Of the last call.
+  std::vector<Victims> victims_;  // The victims of the last call.
   // The number of the last call's events, for Refused.
   size_t last_events_ = 0;
   size_t last_expiries_ = 0;

@@ -56,10 +56,10 @@ class SimCache final : public SlotChangeSink, public Transfers {
     bool is_due = false;
   };
 
-  // As SlotChangeSink. Under the core's lock.
+  // The methods of SlotChangeSink. Under the core's lock.
   void Apply(std::vector<SlotChange> changes) override;
   void CopiesDone(Ticket completed) override { completed_ = completed; }
-  // As Transfers. Under the core's lock.
+  // The methods of Transfers. Under the core's lock.
   void Submit(absl::Span<const CopyOrder> orders) override;
   void WaitUntilIdle() override {}
   void Stop() override {}

@@ -31,14 +31,14 @@ struct StoreConfig {
   absl::Duration quickest;
   absl::Duration slowest;
   absl::Duration lag;      // The longest time between an end and its report.
-  uint32_t miss = 0;       // Of a key: not found, although it is there.
-  uint32_t fail = 0;       // Of a key: refused, unreachable, overloaded, or no answer.
-  uint32_t fail_all = 0;   // Of a batch: all of its keys.
-  uint32_t overload = 0;   // Of a batch: refused within the call.
-  uint32_t lost = 0;       // Of a written value: acknowledged, and not kept.
-  uint32_t damaged = 0;    // Of a written value: kept with a wrong byte.
+  uint32_t miss = 0;       // A key is not found, although it is there.
+  uint32_t fail = 0;       // A key is refused, unreachable or overloaded, or gets no answer.
+  uint32_t fail_all = 0;   // All keys of a batch fail.
+  uint32_t overload = 0;   // A batch is refused within the call.
+  uint32_t lost = 0;       // A written value is acknowledged, and not kept.
+  uint32_t damaged = 0;    // A written value is kept with a wrong byte.
   size_t most_values = 0;  // Above it, values are evicted.
-  std::string secret;      // Of the authentication codes; may be empty.
+  std::string secret;      // The secret of the authentication codes; may be empty.
 };
 
 // The kinds of operations.

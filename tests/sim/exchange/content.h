@@ -50,10 +50,10 @@ class Library {
 
   Value Root(const std::string& model, const NamespaceKey& name_space) const;
   BlockValues ValuesOf(Value parent, const BlockKey& key) const;
-  // Of all tokens of the prompt, also of those behind the last whole block.
+  // The values of all tokens of the prompt, also of those behind the last whole block.
   std::vector<Value> ValuesOf(const std::string& model, const StoredPrompt& prompt) const;
 
-  // Of a block, in any model.
+  // The pools of a block, in any model.
   const std::vector<PoolLayout>& pools() const { return pools_; }
 
   // Draws a prompt that shares its beginning with others.

@@ -294,8 +294,8 @@ StoreWatcher::Around SimExchange::Source::Asked(const std::vector<StoreKey>& bat
   };
 }
 
-// Of the fetches from a source that lack one block, one asks. The others wait until it has let go
-// of its slots.
+// Among the fetches from a source that lack the same block, only one asks for it. The others wait
+// until it has freed its slots.
 void SimExchange::CheckOneAsks(const Question& first) {
   const std::vector<SequenceId> held = HeldSequences();
   std::erase_if(fetched_, [&held](const auto& fetch) {

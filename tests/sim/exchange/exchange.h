@@ -118,7 +118,7 @@ class SimExchange {
     size_t index = 0;
     std::shared_ptr<SimStore> store;  // Also owned by `speed`.
     std::shared_ptr<FetchSource> speed;
-    absl::Time slow_since = absl::InfiniteFuture();  // As FetchSource must know it.
+    absl::Time slow_since = absl::InfiniteFuture();  // The value that FetchSource must have.
     std::map<Key, uint32_t> to_withdraw;             // Reported as invalid.
 
     Around Got(const std::vector<Store::Read>& batch) override;
@@ -154,7 +154,7 @@ class SimExchange {
   // sequence.
   std::set<Question> asked_;
   std::map<SequenceId, Question> fetched_;
-  // Of the publishes.
+  // The times and bytes of the publishes.
   std::vector<std::pair<absl::Time, uint64_t>> sent_;
 };
 

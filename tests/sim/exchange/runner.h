@@ -12,7 +12,7 @@ namespace pagoda::exchange_sim {
 struct Plan {
   uint64_t first_seed = 0;
   uint64_t seeds = 2'000;
-  uint32_t operations = 600;  // Of a seed.
+  uint32_t operations = 600;  // The operations of one seed.
   uint32_t workers = 2;
 };
 
@@ -29,7 +29,7 @@ Outcome RunAll(const Plan& plan);
 void RunHere(uint64_t seed, uint32_t operations, size_t lines);
 // Runs a seed in this process. Returns the digest of what was reported.
 uint64_t DigestOf(uint64_t seed, uint32_t operations);
-// As RunHere, in a process of its own.
+// Does what RunHere does, in a process of its own.
 void Replay(uint64_t seed, uint32_t operations);
 
 }  // namespace pagoda::exchange_sim

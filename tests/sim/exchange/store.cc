@@ -84,7 +84,7 @@ void Values::Harm() {
       std::copy(header.begin(), header.end(), bytes.begin());
       break;
     }
-    case 5: {  // As a machine with another layout would write it.
+    case 5: {  // The value of a machine with another layout.
       if (size <= kStoredHeaderBytes) break;
       StoreKey other = victim->second.key;
       other.layout[0] ^= std::byte{1};

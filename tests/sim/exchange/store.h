@@ -92,7 +92,7 @@ class SimStore final : public Store {
     std::vector<Read> reads;
     std::vector<Write> writes;
     std::vector<std::unique_ptr<StoredValueReader>> readers;
-    std::vector<std::vector<std::byte>> values;  // As they arrive, or as they are sent.
+    std::vector<std::vector<std::byte>> values;  // The values as they arrive, or as they are sent.
     StoreWatcher::Around around;
     Done done;
   };

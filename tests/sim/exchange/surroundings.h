@@ -21,7 +21,7 @@ struct Surroundings {
   Coverage coverage;
   sim::Trace* trace = nullptr;  // Outlives the run.
   bool faults = true;           // False: copies succeed, and the store is faithful.
-  uint64_t digest = 0;          // Of what has been reported.
+  uint64_t digest = 0;          // The digest of what has been reported.
 
   void Note(uint64_t what) {
     digest = sim::Mix(digest ^

@@ -28,7 +28,7 @@ class World {
   void Finish();
 
   const Coverage& coverage() const { return surroundings_.coverage; }
-  // Of all reports of jobs, with their times. Equal runs have equal digests.
+  // The digest of all reports of jobs, with their times. Equal runs have equal digests.
   uint64_t digest() const { return surroundings_.digest; }
 
  private:

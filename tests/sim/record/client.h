@@ -83,7 +83,7 @@ struct SimSession {
   bool writes = false;  // It has mapped the pools for writing.
   bool counts_steps = false;
   StepRange steps;
-  std::optional<StepRange> batch_steps;  // Of its latest batch.
+  std::optional<StepRange> batch_steps;  // The steps of its latest batch.
   std::array<SimSequence, kSequencesPerSession> sequences;
   std::vector<SimRaw> raw;
 };

@@ -87,7 +87,7 @@ class Disk {
   // content.
   void Crash(Random& random);
   // The blocks that another run finds: those whose parents are there, in the order of their writes.
-  // Of two blocks with one content, the later one, with the children of both.
+  // If two blocks have the same content, it finds the later one, with the children of both.
   std::vector<RecoveredWindow> Recover();
   // The slot does not belong to the core.
   void NotTakenBack(uint32_t window, SlotIndex slot) { At(window, slot).core_write = 0; }

@@ -72,13 +72,13 @@ class DiskOrders {
   // Called after the core heard of that. Returns and forgets the first backup that was to be
   // ordered or given up and was not ordered. Nothing if there is none.
   std::optional<Backup> TakeDropped(uint32_t window);
-  // Of the backup lane.
+  // A ticket of the backup lane has ended.
   Backup BackupEnded(Ticket ticket, const absl::Status& status);
   // An erase is over, is to be tried again, or is given up after several tries.
   enum class EraseEnd : uint8_t { kDone, kTryAgain, kGivenUp };
   struct EndedErase {
     EraseEnd end = EraseEnd::kDone;
-    std::vector<Ticket> tickets;  // Of all its tries.
+    std::vector<Ticket> tickets;  // The tickets of all its tries.
   };
   EndedErase EraseEnded(Ticket ticket, const absl::Status& status);
   // Whether each erase that must be tried again was ordered again.

@@ -99,7 +99,7 @@ class Ledger {
  private:
   struct TierCount {
     TierOccupancy occupancy;
-    PriorityCounts priorities = {};  // Of cached blocks that are no duplicates.
+    PriorityCounts priorities = {};  // The priorities of cached blocks that are no duplicates.
     uint32_t free_in_flight = 0;     // Slots in flight without a block.
   };
 

@@ -59,7 +59,7 @@ struct SimConfig {
   uint64_t write_bytes_per_second = 0;  // 0: no limit.
 
   uint32_t alphabet = 2;           // Token ids in use.
-  uint32_t max_prompt_tokens = 0;  // Of most prompts.
+  uint32_t max_prompt_tokens = 0;  // The bound of most prompts.
   bool extra_ids = false;
   bool items = false;
   std::vector<NamespaceKey> name_spaces;
