@@ -35,7 +35,7 @@ class ModelSequences {
 
  private:
   Transformer& model_;
-  const uint32_t blocks_;  // Of a sequence.
+  const uint32_t blocks_;  // The blocks of one sequence.
   const uint64_t slot_bytes_;
   ColdMemory memory_;
   std::vector<kernels::KvLayer> layers_;

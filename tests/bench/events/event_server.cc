@@ -111,7 +111,7 @@ void FillCache(CacheClient& client, uint32_t blocks) {
   for (uint32_t i = 0; i * kPromptBlocks < blocks; ++i) CachePrompt(client, i);
 }
 
-// As WatchStream reads them.
+// The longest piece of a snapshot, with the piece size of WatchStream.
 double LongestPieceMs(const SharedManager& manager) {
   double longest = 0;
   for (SnapshotPosition position; !position.done;) {
@@ -174,7 +174,7 @@ std::vector<double> EventServer::ReadWindow() {
 
 int RunEventServer(const std::string& fill, uint32_t number) {
   signal(SIGPIPE, SIG_IGN);
-  server::AskForShortSlices();  // As pagodad does.
+  server::AskForShortSlices();  // pagodad does the same.
   server::SetLogLevel(server::LogLevel::kWarning);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   grpc_init();

@@ -46,7 +46,7 @@ class EventsBench {
     if (Wanted("log_append")) PrintLogAppend();
     if (Wanted("watch_batched")) Watch();
     if (Wanted("alloc_p99_with_64_subscribers")) Allocations(64);
-    // Of these, only the ones that were asked for.
+    // These run only if they were asked for.
     for (const int subscribers : {1, 8, 256, 1000}) {
       if (Wanted(AllocationsId(subscribers)) && !options_.figure.empty()) Allocations(subscribers);
     }

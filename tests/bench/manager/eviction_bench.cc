@@ -89,7 +89,7 @@ std::deque<NamedTrace> MakeTraces(const Options& options) {
   };
   for (const uint64_t seed : {1, 2, 7}) {
     if (options.smoke && seed == 7) break;
-    // As much load as the conversation trace: a few requests a second at the busiest time.
+    // The load is that of the conversation trace: a few requests a second at the busiest time.
     add(WorkloadKind::kAgents, 8'000, 1.5, seed);
     add(WorkloadKind::kChat, 30'000, 3, seed);
     add(WorkloadKind::kShift, 24'000, 6, seed);

@@ -64,10 +64,10 @@ class EvictionMatrix {
     std::vector<uint32_t> tiers;
     std::optional<ServiceModel> service;
     LastTier last_tier = LastTier::kMemory;
-    uint64_t bytes = 0;  // Of its cache.
+    uint64_t bytes = 0;  // The bytes of its cache.
 
     Tally all;
-    std::vector<Tally> hours;      // Of the trace's time.
+    std::vector<Tally> hours;      // One tally for each hour of the trace's time.
     bool hours_are_clear = false;  // Requests ran in the hour in which they arrived.
 
     void Run();

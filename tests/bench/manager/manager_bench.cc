@@ -38,8 +38,8 @@ const absl::Time kNow = absl::UnixEpoch();
 
 std::string Suffix(uint32_t blocks) { return blocks >= 1'000'000 ? "1m" : "10k"; }
 
-// Of all figures but those that compare policies, so that they can be compared over the years. The
-// default policy is in those.
+// The policy of all figures but those that compare policies, so that they can be compared over the
+// years. The default policy is in those.
 constexpr std::string_view kPolicy = "lru";
 
 constexpr WindowSize kSlidingWindow{1024};
@@ -282,7 +282,7 @@ class EvictionBed {
     bed_.Fill(kRequestTokens, 0);
   }
 
-  // Of one request.
+  // The seconds of one request.
   double SecondsOfOne() {
     for (uint32_t i = 0; i * handles_.size() < taken_.size(); ++i) {  // Fill up again.
       Bed::Require(bed_.core().raw_blocks().FreeBlocks(

@@ -35,7 +35,7 @@ namespace {
 
 constexpr uint32_t kSystemPrompts = 16;
 constexpr uint32_t kSystemChunks = 8;
-constexpr uint32_t kChunks = 24;  // Of a conversation, behind its system prompt.
+constexpr uint32_t kChunks = 24;  // The chunks of a conversation behind its system prompt.
 
 double Microseconds(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();

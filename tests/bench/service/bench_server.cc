@@ -76,7 +76,7 @@ class TokenFile {
 
 int RunBenchServer(ServerRole role) {
   signal(SIGPIPE, SIG_IGN);
-  server::AskForShortSlices();  // As pagodad does.
+  server::AskForShortSlices();  // pagodad does the same.
   server::SetLogLevel(server::LogLevel::kWarning);
   // pagodad makes both calls too.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -17,7 +17,7 @@ int RunBusyTenants(const std::string& endpoint, Target target);
 // Stopped, until they are told to go on. Not thread-safe.
 class BusyTenants {
  public:
-  // Of the server with this endpoint, which has the role kTenants.
+  // Loads the server with this endpoint, which has the role kTenants.
   BusyTenants(const std::string& endpoint, Target target)
       : process_({"--busy", absl::StrCat(static_cast<int>(target)), "--endpoint", endpoint}) {
     process_.ReadLine();

@@ -10,8 +10,9 @@ namespace pagoda::bench {
 
 // The resident bytes of memory.
 double ResidentBytes(pid_t pid);
-// As ResidentBytes, once it has not changed for half a second. By then a process has finished its
-// work after a call (closing connections, giving memory back). Stops the process after a minute.
+// Returns ResidentBytes once it has not changed for half a second. By then a process has finished
+// its work after a call (closing connections, giving memory back). Stops the process after a
+// minute.
 double SettledResidentBytes(pid_t pid);
 
 // The processor seconds that the threads of the process have taken.

@@ -187,7 +187,7 @@ class ServiceBench {
     Show(absl::StrCat(id, "_p50"), "us", kOverGrpc, us, 0);
     Show(absl::StrCat(id, "_p99"), "us", kOverGrpc, us, 1);
   }
-  // As an engine sends its steps, one each 10 ms: both sides sleep between two steps.
+  // An engine sends its steps like this, one each 10 ms: both sides sleep between two steps.
   void PacedDecodeFigures() {
     constexpr absl::Duration kPause = absl::Milliseconds(10);
     DecodeLoad rings(server().unix_endpoint(), Target::kRings, StepForm::kPacked);

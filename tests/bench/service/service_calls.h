@@ -28,8 +28,9 @@ void RequireOk(const grpc::Status& status, const char* what);
 
 // Whose calls a connection makes.
 struct Caller {
-  std::string cache;  // Of its sessions. Empty: the configuration's cache, if it is the only one.
-  std::string token;  // Of its tenant. Empty: the server knows no tenants.
+  // The cache of its sessions. Empty: the configuration's cache, if it is the only one.
+  std::string cache;
+  std::string token;  // The token of its tenant. Empty: the server knows no tenants.
 };
 
 // A separate connection to the server. A failed call stops the process, because a benchmark's calls

@@ -79,7 +79,7 @@ class DecodeLoad {
   std::mt19937 random_{1};
   uint64_t step_ = 0;
   uint64_t first_sequence_ = 1;
-  uint32_t tokens_ = 0;  // Of each sequence.
+  uint32_t tokens_ = 0;  // The tokens of each sequence.
   pagoda::v1::SessionRequest request_;
   pagoda::v1::SessionResponse response_;
 };

@@ -29,7 +29,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kPieceBytes = 8192;
-constexpr size_t kPieces = 100000;  // Of a repetition.
+constexpr size_t kPieces = 100000;  // The pieces of one repetition.
 constexpr double kGiga = 1e9;
 
 // Offers one size of the kernel's pool of huge pages, or none.
@@ -54,7 +54,7 @@ struct MappedMemory {
   std::unique_ptr<PoolSet> pools;
   std::unique_ptr<MappedPool> client;
   MemoryPages pages = MemoryPages::kPlain;
-  uint64_t page_table_kib = 0;  // Of the client's mapping.
+  uint64_t page_table_kib = 0;  // The page table of the client's mapping.
 };
 
 template <class T>

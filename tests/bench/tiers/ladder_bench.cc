@@ -106,7 +106,7 @@ class EvictionBed {
     for (uint32_t i = 0; i < blocks / kRequestBlocks; ++i) bed_.Serve(kRequestTokens);
   }
 
-  // Of one request.
+  // The seconds of one request.
   double Seconds() {
     std::vector<BlockHandle> handles(kRequestBlocks);
     std::vector<BlockRef> taken;
