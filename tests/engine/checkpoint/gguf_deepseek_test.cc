@@ -284,7 +284,7 @@ TEST(GgufDeepseekTest, OtherArchitecturesDoNotHaveTheseTensors) {
   struct Case {
     const char* model;
     const char* from;
-    const char* to;  // As long as `from`.
+    const char* to;  // It has the length of `from`.
   };
   for (const Case& c :
        {Case{"llama3_tiny_f16_gguf", "blk.1.ffn_down.weight", "blk.1.attn_qkv.weight"},

@@ -51,7 +51,7 @@ TEST(ModelConfigTest, ReadsTheTinyModel) {
   EXPECT_THAT(config->eos_token_ids, IsEmpty());
 }
 
-// As written by transformers before version 5, and as in the published checkpoints.
+// This form is written by transformers before version 5, and is that of the published checkpoints.
 TEST(ModelConfigTest, ReadsTheOlderForm) {
   const absl::StatusOr<ModelConfig> config = LoadWith([](json& c) {
     c.erase("rope_parameters");
@@ -232,7 +232,7 @@ TEST(ModelConfigTest, ReadsGemma3) {
   EXPECT_FLOAT_EQ(fp32.embedding_scale, std::sqrt(96.0f));
 }
 
-// As written by transformers 4.50, and without the fields that it leaves out.
+// This form is written by transformers 4.50. The fields that it leaves out are absent.
 TEST(ModelConfigTest, ReadsGemma3sOlderForm) {
   const ModelConfig config = LoadEdited("gemma3_tiny", [](json& c) {
     for (const char* name :

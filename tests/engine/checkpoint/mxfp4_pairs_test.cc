@@ -46,7 +46,7 @@ TEST(Mxfp4PairsTest, GivesTheNumbersOfThePair) {
     const std::vector<float> floats = ToFloats(tensor);
     for (uint64_t e = 0; e < kExperts; ++e) {
       for (uint64_t row = 0; row < kRows; ++row) {
-        const uint64_t order[] = {0, 2, 1, 3};  // Of 0 1 0 1: those of gate, then those of up.
+        const uint64_t order[] = {0, 2, 1, 3};  // Brings gate's rows before those of up.
         const uint64_t target = interleaved ? order[row] : row;
         for (uint64_t i = 0; i < 32 * kBlocks; ++i) {
           const uint64_t block = (e * kRows + row) * kBlocks + i / 32;

@@ -28,7 +28,7 @@ class EmulatedDevice final : public ComputeDevice {
     uint32_t good_copies = 0;
     absl::Status wait;
     double seconds = 1e-3;  // The time that any work takes on this device.
-    // Of all devices of this state.
+    // The sums over all devices of this state.
     uint64_t copies = 0;
     uint64_t copied_bytes = 0;
     uint64_t waits = 0;
@@ -38,7 +38,7 @@ class EmulatedDevice final : public ComputeDevice {
     uint64_t graphs = 0;       // That exist.
     uint64_t most_graphs = 0;  // That existed at the same time.
     absl::Status capture;      // The status of captures after their work.
-    absl::Status launch;       // Of the launches of graphs.
+    absl::Status launch;       // The status of the launches of graphs.
     bool graphs_run = true;    // Whether the launch of a graph does anything.
   };
   // `state` outlives the device.
@@ -70,7 +70,7 @@ class EmulatedDevice final : public ComputeDevice {
                                                                   // their bytes.
 };
 
-// As cuBLASLt computes them: unchanged factors, and sums in fp32 in another order.
+// Computes like cuBLASLt: unchanged factors, and sums in fp32 in another order.
 class HostProducts final : public DeviceProducts {
  public:
   // `state`, if it is not null, counts the products and outlives this.

@@ -164,7 +164,7 @@ TEST_F(GraphKeepingTest, AFailedLaunchOfAGraphRunsTheStepPlainly) {
   EXPECT_EQ(state_.graphs, 0u);
 }
 
-// As if a buffer that the first step did not need grew in the second.
+// A buffer that the first step did not need grows in the second.
 TEST_F(GraphKeepingTest, ACaptureInWhichMemoryGrowsIsTriedAgainLater) {
   DeviceBuffer growing(&device_, MemorySide::kDevice);
   uint64_t wanted = 0;

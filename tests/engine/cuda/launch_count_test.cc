@@ -104,7 +104,7 @@ struct CountedModel {
   // Kernels, products and copies; with the library's products, and with fused ones.
   uint64_t most_in_layer;
   uint64_t most_in_fused_layer;
-  // Of a step, outside its layers: with the library's products. Fused ones save a norm.
+  // The work of a step outside its layers, with the library's products. Fused ones save a norm.
   uint64_t most_elsewhere;
 };
 

@@ -41,7 +41,7 @@ class Rows {
   RowsView view() const {
     return {.data = device_->data(), .stride = stride_, .rows = rows_, .cols = cols_};
   }
-  // As it was made.
+  // The number that the test made there.
   float before(uint64_t r, uint64_t c) const { return host_[r * stride_ + c]; }
 
   // Whether the device's numbers are now expected(r, c) within the tolerance, relative to 1 and to

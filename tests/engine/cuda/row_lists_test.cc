@@ -48,7 +48,7 @@ TEST(CudaRowListsTest, EachAdditionHasItsOwnLists) {
   backend->Clear(sum);
   std::vector<float> expected(kSums * kCols);
   for (uint64_t a = 0; a < kAdditions; ++a) {
-    // As many rows as there are addends, or fewer.
+    // There are at most as many rows as addends.
     std::vector<uint32_t> rows(1 + random() % kAddends);
     std::vector<float> factors(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {

@@ -236,7 +236,7 @@ TEST(KvPoolsTest, Float8IsReadByTheScalesOfItsBlocks) {
   const absl::Status attended = kernels::cpu::PagedAttention(params);
   ASSERT_TRUE(attended.ok()) << attended;
   std::vector<float> larger = keys;
-  for (float& key : larger) key *= 1000;  // As 200 / 0.2.
+  for (float& key : larger) key *= 1000;  // The factor is 200 / 0.2.
   ExpectNear(output, Expected(larger, values, 24, query), 1e-3f);
 }
 

@@ -59,7 +59,7 @@ class ModelRunner {
   ModelOutput RunWithDraws(absl::Span<const Share> shares, std::vector<TokenDraw> draws);
 
   uint32_t num_tokens(size_t sequence) const { return sequences_[sequence].num_tokens; }
-  const ModelInput& input() const { return input_; }  // Of the last step.
+  const ModelInput& input() const { return input_; }  // The input of the last step.
 
   // The layer's bytes of one token's K and V (or K) in all heads; none if the token's block has
   // been freed. REQUIRES: KV in host memory; likewise below.
@@ -89,7 +89,7 @@ class ModelRunner {
   std::unique_ptr<KvMemory> own_memory_;
   KvMemory& memory_;
   std::vector<kernels::KvLayer> layers_;      // [slot][K, V or K][head][token][head_dim]
-  std::vector<std::byte*> scales_;            // Of float8: by layer, [slot][K, V or K][head].
+  std::vector<std::byte*> scales_;            // Only for float8: by layer, [slot][K, V or K][head].
   std::vector<std::vector<SlotIndex>> free_;  // By window.
   std::vector<Sequence> sequences_;
   ModelInput input_;

@@ -40,7 +40,7 @@ constexpr Case kCases[] = {
     {DType::kFloat8E5M2, 3, 2, 48, 4, 0}, {DType::kBFloat16, 2, 3, 128, 1, 0},
     {DType::kBFloat16, 1, 16, 96, 16, 64}};
 constexpr uint32_t kNumSlots = 192;
-// Of three sequences: a whole prompt, a chunk of one, and a decode.
+// The queries of three sequences: a whole prompt, a chunk of one, and a decode.
 const std::vector<int32_t> kQueryStarts = {0, 37, 57, 58};
 const std::vector<int32_t> kContexts = {37, 50, 61};
 constexpr uint64_t kTableStride = 64;

@@ -8,7 +8,7 @@
 
 namespace pagoda {
 
-// As Sampler::Choose. Sorts the whole vocabulary.
+// Does what Sampler::Choose does. Sorts the whole vocabulary.
 TokenId ChoosePlainly(const SamplingParams& params, absl::Span<const float> logits,
                       absl::Span<const TokenId> tokens);
 // The same with this random number.

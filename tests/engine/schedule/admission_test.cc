@@ -379,7 +379,7 @@ TEST(SlotsTest, NobodyGivesASlotToWhoCannotTakeIt) {
   EXPECT_TRUE(world.cache().NothingHeld());
 }
 
-// As many slots as tokens per step: a preempted sequence frees its token.
+// There are as many slots as tokens per step: a preempted sequence frees its token.
 TEST(SlotsTest, AHigherPriorityTakesASlotWhereTheStepIsFull) {
   World world({.options = {.max_step_tokens = 2, .max_running_sequences = 2}});
   const std::vector<GenerateRequest> low = {RandomRequest(1, 10, 60), RandomRequest(2, 10, 60)};

@@ -43,7 +43,7 @@ class ArithmeticModel {
   absl::StatusOr<absl::Span<const float>> Forward(const ModelInput& input);
 
   uint32_t most_tokens() const { return most_tokens_; }        // The most in a step.
-  uint32_t most_sequences() const { return most_sequences_; }  // Likewise.
+  uint32_t most_sequences() const { return most_sequences_; }  // The most in a step.
   uint64_t unwritten_reads() const { return unwritten_reads_; }
 
  private:

@@ -63,7 +63,7 @@ struct CrowdRun {
   std::vector<const Outcome*> outcomes = {};
   std::vector<int64_t> arrivals = {};  // In steps.
   std::vector<bool> heard = {};        // Whose end has been seen.
-  int64_t longest = 0;                 // Of requests of the higher priority, in steps.
+  int64_t longest = 0;  // The longest wait of requests of the higher priority, in steps.
 };
 
 void AddNextOfCrowd(World& world, CrowdRun& run) {

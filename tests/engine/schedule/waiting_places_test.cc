@@ -28,7 +28,7 @@ GenerateRequest Of(const std::string& tenant, size_t stop_tokens = 0) {
           .cancelled = {}};
 }
 
-// As many as fit.
+// Takes as many places as fit.
 std::vector<Place> TakeAll(WaitingPlaces& places, const GenerateRequest& request) {
   std::vector<Place> taken;
   while (true) {

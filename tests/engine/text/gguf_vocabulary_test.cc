@@ -141,7 +141,7 @@ TEST(GgufVocabularyTest, EachBeginningOfTextHasASpaceInFront) {
   SmallVocabulary pieces = Pieces();
   const uint32_t space = pieces.IdOf("▁");
   const uint32_t a = pieces.IdOf("a");
-  // As in llama.cpp: behind a special token too.
+  // llama.cpp does this behind a special token too.
   EXPECT_THAT(Encode(pieces, "a</s>a", SpecialTokens::kLeaveOut),
               ElementsAre(space, a, 2, space, a));
   const auto tokenizer = *pieces.Make();

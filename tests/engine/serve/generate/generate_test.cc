@@ -16,7 +16,7 @@ v1::GenerateRequest Prompt(uint32_t prompt_tokens, uint32_t max_new_tokens) {
 }
 
 struct Generation {
-  std::vector<uint32_t> tokens;  // Of the first sample.
+  std::vector<uint32_t> tokens;  // The tokens of the first sample.
   int generated = 0;             // Tokens of all samples, if there are several.
   std::optional<v1::GenerateReport> report;
   grpc::Status status;

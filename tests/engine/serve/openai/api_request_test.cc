@@ -213,7 +213,8 @@ TEST(ApiRequestTest, AnAnswerCanHaveAFormat) {
   EXPECT_FALSE(StructuredIn(R"("response_format": null)").has_value());
   EXPECT_EQ(StructuredIn(R"("response_format": {"type": "json_object"})")->kind,
             Format::kJsonObject);
-  // As the client wrote it: the order of properties counts, and texts can look like members.
+  // The schema stays as the client wrote it: the order of properties counts, and texts can look
+  // like members.
   const std::string schema =
       R"({"properties": {"z": {"const": "\",\"schema\":{"}, "a": {}, "schema": {"enum": [[1]]}} })";
   const auto read =
