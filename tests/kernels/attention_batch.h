@@ -43,7 +43,7 @@ struct BatchShape {
   bool token_flat = false;       // [token_slot][kv_head][head_dim], not [kv_head][token][head_dim].
   uint32_t padding = 0;          // Elements behind each token.
   bool scales_per_head = false;  // For pools of 8 bits only.
-  bool scales_per_slot = false;  // Likewise.
+  bool scales_per_slot = false;  // For pools of 8 bits only.
   AttentionMask mask;
   float scale = 0;  // 0: 1 / sqrt(head_dim).
   float soft_cap = 0;

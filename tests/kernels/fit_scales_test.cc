@@ -182,8 +182,8 @@ TEST_P(FitScalesTest, RandomChunksKeepEveryTokenAndTheScalesOfOneCall) {
   }
 }
 
-// As long as no token is 32 times as large as the first, the first token fixes the scales. Then the
-// bytes of each token are those of a call of its own, with any tokens behind it.
+// If no token is 32 times as large as the first, the first token fixes the scales. Then the bytes
+// of each token are those of a call of its own, with any tokens behind it.
 TEST_P(FitScalesTest, WithinTheHeadroomChunksChangeNoBit) {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> fraction(1.0f, 1.99f);

@@ -40,7 +40,7 @@ struct AttentionCase {
   bool alibi = false;
   bool sinks = false;
   bool pool_scales = false;    // For 8-bit pools.
-  bool slot_scales = false;    // Likewise, for each slot. Slots that no query sees have NaN.
+  bool slot_scales = false;    // For 8-bit pools, for each slot. Slots that no query sees have NaN.
   bool token_flat = false;     // The layout [token_slot][kv_head][head_dim].
   bool shared_blocks = false;  // All sequences begin with the same blocks, up to their length.
   uint32_t padding = 0;        // Elements between the tokens' rows of queries and outputs.

@@ -273,7 +273,7 @@ TEST_P(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
   }
 }
 
-// As in a captured graph: the launch is for a larger capacity than the plan needs.
+// The launch is for a larger capacity than the plan needs, like in a captured graph.
 TEST_P(CudaAttentionIdentitiesTest, ALaunchWithSpareCapacityDoesWhatThePlanSays) {
   for (const bool decode : {true, false}) {
     AttentionCase attention_case = {.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}

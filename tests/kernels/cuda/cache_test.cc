@@ -35,7 +35,7 @@ struct CacheShape {
   ElementType pool = ElementType::kBFloat16;
   uint32_t heads = 3;
   uint32_t dim = 64;
-  uint32_t value_dim = 64;  // Of values, which have the keys' strides.
+  uint32_t value_dim = 64;  // The elements of values, which have the keys' strides.
   bool scales = false;
 };
 

@@ -52,8 +52,8 @@ class Barriers {
     bool fenced = false;
     uint32_t maker;
     uint32_t made_epoch;
-    Knowledge arriving;  // Of the threads that have arrived in this phase.
-    Knowledge ended;     // Of the previous phases.
+    Knowledge arriving;  // What the threads know that have arrived in this phase.
+    Knowledge ended;     // What the threads of the previous phases know.
   };
   struct Box {
     uint32_t shared;
