@@ -229,7 +229,7 @@ class ConformanceTest : public ::testing::Test {
   ShadowAllocations allocations_;  // Compared if all lifecycle events are recorded.
   std::vector<Event> events_;
   std::map<Ticket, CopyOrder> pending_;
-  std::map<uint64_t, Running> running_;  // Of session_.
+  std::map<uint64_t, Running> running_;  // The running sequences of session_.
   bool copy_failed_ = false;             // Sequences may have fewer computed tokens than told.
 };
 

@@ -147,7 +147,7 @@ TEST_F(QueueTest, TheVictimChangesWhenAPriorityExpires) {
   }
 }
 
-// As with peers, it joins the most recent end of the default priority's list.
+// It joins the most recent end of the default priority's list. Peers do the same.
 TEST_F(QueueTest, AnExpiredBlockGoesAfterThoseOfTheDefaultPriority) {
   Make(4, 2);
   Serve(1, Prompt(1), All(80, absl::Milliseconds(3)));

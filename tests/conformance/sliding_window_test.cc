@@ -224,7 +224,7 @@ class WindowsTest : public ConformanceTest {
   }
 };
 
-// As with peers: the matched length of a prompt is one number, valid in every window.
+// The matched length of a prompt is one number, valid in every window. Peers do the same.
 TEST_F(WindowsTest, AMatchIsValidInEveryWindow) {
   MakeTwo(4, 16);
   Serve(1, Range(0, 15));

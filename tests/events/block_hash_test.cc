@@ -106,7 +106,7 @@ TEST(BlockHashTest, MatchesThePublishedVectors) {
   }
 }
 
-// Of keyed namespaces, likewise.
+// The same table for keyed namespaces.
 TEST(BlockHashTest, MatchesThePublishedVectorsOfKeys) {
   const NamespaceKey keyed{.keyed = true};
   const NamespaceKey named{.lora_id = 7, .cache_salt = "s", .tenant = "acme", .keyed = true};

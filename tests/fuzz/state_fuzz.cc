@@ -39,7 +39,7 @@ constexpr uint32_t kSecondaryBlocks = 3;
 constexpr uint32_t kSecondarySlots = 4;  // With the spare one.
 constexpr uint32_t kMaxHoles = 5;
 constexpr int kMaxSteps = 48;
-// As manager/restart/slot_stamps.h has it.
+// The layout of manager/restart/slot_stamps.h.
 constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kStampHeadBytes = 20;  // Control, checksum, size.
 constexpr uint64_t kValid = 1;

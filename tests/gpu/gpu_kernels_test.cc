@@ -225,7 +225,7 @@ class FarBlocks {
  public:
   explicit FarBlocks(const PagedAttentionParams& near);
 
-  // As the case's, with this pool and these tables.
+  // The case's parameters, with this pool and these tables.
   const PagedAttentionParams& params() const { return params_; }
   const std::byte* end() const { return pool_.data() + pool_.size(); }
 

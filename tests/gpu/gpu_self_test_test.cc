@@ -54,7 +54,7 @@ TEST(GpuSelfTestTest, EveryFamilyIsRightOrNotForThisDevice) {
   }
 }
 
-// Of the architectures that need more kernels, also with fp8.
+// Tests the architectures that need more kernels, also with fp8.
 TEST(GpuSelfTestTest, SoIsEveryFamilyForEachArchitecture) {
   if (!WhyNoBackend().empty()) GTEST_SKIP() << WhyNoBackend();
   std::vector<TestedModel> models = TestedModels();

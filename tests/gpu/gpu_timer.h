@@ -13,7 +13,8 @@ namespace pagoda::kernels::cuda {
 // is warmed up, then timed kGraphRepetitions times; the result is from the median.
 double GraphSeconds(int rounds, const std::function<void(Stream stream, int round)>& enqueue);
 
-// Likewise without a graph, for work that cannot be captured. One pair of events around all rounds.
+// Does what GraphSeconds does, without a graph, for work that cannot be captured. One pair of
+// events around all rounds.
 double StreamSeconds(int rounds, const std::function<void(Stream stream, int round)>& enqueue);
 
 inline constexpr int kGraphRepetitions = 21;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kColdBytes = uint64_t{256} << 20;  // More than any L2.
 
-uint64_t Blocks(const AttentionBatch& batch) {  // Of the longest sequence.
+uint64_t Blocks(const AttentionBatch& batch) {  // The blocks of the longest sequence.
   const std::vector<int32_t> contexts = batch.contexts();
   const auto longest = static_cast<uint32_t>(*std::max_element(contexts.begin(), contexts.end()));
   return (longest + batch.tokens_per_block - 1) / batch.tokens_per_block;

@@ -27,20 +27,20 @@ enum class Lengths {
 // A batch of sequences whose contexts have `context` tokens on average.
 struct AttentionBatch {
   uint32_t sequences;
-  int32_t queries;  // Of each sequence; its last tokens.
+  int32_t queries;  // The queries of each sequence; its last tokens.
   int32_t context;
   uint32_t num_heads;
   uint32_t num_kv_heads;
   uint32_t tokens_per_block;
   uint32_t head_dim = 128;
   uint32_t value_dim = 0;                     // Not 0: latents, K only.
-  ElementType type = ElementType::kBFloat16;  // Of the pool. Queries and outputs are bf16.
+  ElementType type = ElementType::kBFloat16;  // The pool's type. Queries and outputs are bf16.
   Lengths lengths = Lengths::kEqual;
 
   uint32_t parts() const { return value_dim == 0 ? 2 : 1; }  // K and V, or K.
   uint32_t value_elements() const { return value_dim == 0 ? head_dim : value_dim; }
   std::vector<int32_t> contexts() const;
-  // Of K and V that one call reads.
+  // The bytes of K and V that one call reads.
   uint64_t kv_bytes() const;
 };
 

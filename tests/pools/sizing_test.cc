@@ -187,7 +187,7 @@ TEST(SizingTest, SharesByBlocksHoldAsManySequencesInEveryWindow) {
 
 TEST(SizingTest, TheSecondaryTierHasItsSpareAndIsDividedByTokens) {
   const CacheLayout layout = GptOss20b();
-  const uint64_t block = 32 * 24 * kKiB;  // Of either window.
+  const uint64_t block = 32 * 24 * kKiB;  // The block's bytes in either window.
   const auto plan =
       PlanSizes(layout, {.workload = {.max_sequence_tokens = 8192},
                          .tiers = {{BlockBudget{{10}}}, {ByteBudget{(65 + 2) * block}}}});
@@ -212,7 +212,7 @@ TEST(SizingTest, AFractionIsOfTheFreeMemory) {
 
 TEST(SizingTest, EveryTierBelowTheFirstIsSizedAlike) {
   const CacheLayout layout = GptOss20b();
-  const uint64_t block = 32 * 24 * kKiB;       // Of either window.
+  const uint64_t block = 32 * 24 * kKiB;       // The block's bytes in either window.
   const uint64_t staging = 2 * kStagingSlots;  // The staging slots of both windows, above a disk.
   const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 8192},
                                        .tiers = {{BlockBudget{{10}}},

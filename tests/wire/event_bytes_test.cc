@@ -120,7 +120,7 @@ class RandomEvents {
     }
     return event;
   }
-  // As the projection onto hashes leaves it.
+  // The result of the projection onto hashes.
   static StoredEvent HashesOf(const StoredEvent& stored) {
     StoredEvent event{.hashes_only = true};
     for (const StoredBlock& block : stored.blocks) {

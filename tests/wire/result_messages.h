@@ -9,7 +9,7 @@
 
 namespace pagoda {
 
-// Of a batch with one operation.
+// Writes the result of a batch with one operation.
 inline void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
                                    v1::OperationResult* out) {
   AnswerWriter writer;
@@ -20,7 +20,7 @@ inline void OperationResultToProto(const absl::StatusOr<OperationResult>& result
   *out = answer.results(0);
 }
 
-// Of a batch without operations.
+// Writes the state of a batch without operations.
 inline void BatchStateToProto(const BatchResult& state, v1::BatchResult* out) {
   PAGODA_CHECK(out->ParseFromString(AnswerWriter().End(state)), "an answer can be parsed");
 }

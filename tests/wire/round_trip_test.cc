@@ -24,7 +24,7 @@ using google::protobuf::util::MessageDifferencer;
 
 constexpr size_t kDigestBytes = 32;
 constexpr size_t kUuidBytes = 16;
-// Of repeated fields.
+// The elements of each repeated field.
 constexpr int kElements = 2;
 
 // Sets every served field of a message to a value that no other field has. The values are small

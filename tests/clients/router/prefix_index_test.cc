@@ -95,7 +95,7 @@ TEST(PrefixIndexTest, MemoryOfRemovedRecordsComesBack) {
   for (int i = 0; i < 1024; ++i) index.Sweep();
   EXPECT_LT(index.memory_bytes(), before / 2);
   EXPECT_EQ(index.Find(Prefix(99'000, 1000), 1).front().chunks, 1000u);
-  // Of a chunk that many nodes have: all but the first ones are forgotten.
+  // Many nodes have this chunk, and all but the first ones are forgotten.
   for (uint16_t node = 0; node < 10'000; ++node)
     index.Add(NodeId(node), BlockHash(1), Tier::kPrimary);
   const uint64_t full = index.memory_bytes();

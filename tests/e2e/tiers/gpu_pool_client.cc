@@ -16,7 +16,7 @@
 namespace pagoda {
 namespace {
 
-constexpr uint32_t kBlocks = 3;  // Of a prompt.
+constexpr uint32_t kBlocks = 3;  // The blocks of a prompt.
 
 [[noreturn]] void Give(const absl::Status& status) {
   std::printf("%s\n", status.ToString().c_str());

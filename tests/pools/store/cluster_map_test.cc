@@ -16,7 +16,7 @@ resp::Value Reply(const std::string& bytes) { return (*resp::Parse(bytes))->valu
 
 TEST(ClusterMapTest, HashSlotsAreThoseOfTheSpecification) {
   EXPECT_EQ(HashSlot("123456789"), 0x31C3 % kHashSlots);  // CRC-16/XMODEM's check value.
-  EXPECT_EQ(HashSlot("foo"), 12182);                      // As CLUSTER KEYSLOT answers.
+  EXPECT_EQ(HashSlot("foo"), 12182);                      // CLUSTER KEYSLOT answers this.
   EXPECT_EQ(HashSlot("{user1000}.following"), HashSlot("{user1000}.followers"));
   EXPECT_EQ(HashSlot("{user1000}.following"), HashSlot("user1000"));
   EXPECT_NE(HashSlot("foo{}{bar}"), HashSlot("bar")) << "an empty tag is none";

@@ -26,7 +26,7 @@ namespace pagoda {
 
 inline constexpr size_t kBytes = 100'000;
 inline constexpr absl::Duration kTimeout = absl::Milliseconds(300);
-inline constexpr absl::Duration kMargin = absl::Seconds(2);  // Of a busy machine.
+inline constexpr absl::Duration kMargin = absl::Seconds(2);  // The delay of a busy machine.
 
 inline std::unique_ptr<RedisStore> StoreAt(RedisAddress address, RedisOptions options = {}) {
   options.seeds = {std::move(address)};

@@ -17,7 +17,7 @@
 namespace pagoda::server {
 namespace {
 
-// As in batch_run_test.cc.
+// Keeps gRPC initialised: see batch_run_test.cc.
 [[maybe_unused]] const bool kGrpcIsUp = (grpc_init(), true);
 
 constexpr absl::Duration kLong = absl::Seconds(30);  // Only a hang takes this long.

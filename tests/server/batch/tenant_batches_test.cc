@@ -204,7 +204,7 @@ class WhereBatchesRunTest : public ::testing::TestWithParam<CallKind> {
     absl::MutexLock lock(&mutex_);
     on_queues_.clear();
   }
-  // Of the batches since Forget.
+  // Whether each batch since Forget ran on the queues.
   std::vector<bool> OnQueues() {
     absl::MutexLock lock(&mutex_);
     return on_queues_;

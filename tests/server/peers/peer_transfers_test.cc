@@ -34,7 +34,8 @@ namespace pagoda::server {
 namespace {
 
 constexpr uint32_t kLargeBlocks = 16;
-constexpr uint64_t kLargeBytes = 4 << 20;  // Of a block: more than a socket's buffers take.
+// The bytes of one block: more than a socket's buffers take.
+constexpr uint64_t kLargeBytes = 4 << 20;
 
 // A cache with large blocks, whose memory is gone when it is.
 class LargeCache {

@@ -146,7 +146,7 @@ TEST_F(RingHubTest, AnEndWaitsForTheBatchUnderWay) {
   EXPECT_EQ(WhyEnded(*rings), Reason::kDraining);
 }
 
-// As over gRPC, a waiting batch holds the lease.
+// A waiting batch holds the lease, like over gRPC.
 TEST_F(RingHubTest, TheLeaseDoesNotEndWhileABatchWaitsAndEndsLater) {
   const SessionRef session = copies_.Open(absl::Minutes(10));
   const auto rings = Open(hub_, session);

@@ -272,7 +272,7 @@ TEST_F(HashWatchTest, AStoredHashTakesFewBytes) {
     const v1::StoredEvent& stored = events[0].stored();
     ASSERT_EQ(stored.blocks_size(), static_cast<int>(16 / blocks));
     EXPECT_EQ(stored.ByteSizeLong(), 13u * stored.blocks_size());
-    v1::Event late = events[0];  // As after millions of events.
+    v1::Event late = events[0];  // The event's numbers after millions of events.
     late.set_revision(200'000'000);
     late.mutable_time()->set_nanos(999'999'999);
     v1::WatchResponse message;

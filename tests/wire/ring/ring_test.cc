@@ -283,7 +283,7 @@ TEST(RingSpin, GoesOnWhileItHelpsAndEndsWhenItDoesNot) {
   EXPECT_EQ(spin.budget(), Clock::duration::zero());
 }
 
-// As when both sides share one processor: sleeps are short, and a spin never helps.
+// Both sides share one processor: sleeps are short, and a spin never helps.
 TEST(RingSpin, TriesAgainEverLessOften) {
   Spin spin(Spin::kMost);
   int spins = 0;

@@ -10,7 +10,7 @@
 namespace pagoda {
 namespace {
 
-constexpr std::string_view kName = "a\x1b[2J\r\u202eb";  // As a client can call itself.
+constexpr std::string_view kName = "a\x1b[2J\r\u202eb";  // A client can call itself so.
 constexpr std::string_view kShownName = "a\\u001b[2J\\r\\u202eb";
 
 TEST(PrintableOutputTest, OnlyMarksBecomeControlSequences) {

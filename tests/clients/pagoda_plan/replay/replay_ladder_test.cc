@@ -205,10 +205,10 @@ TEST(ReplayLadderTest, ABlockWithACopyBelowIsEvictedForNothing) {
   }
 }
 
-// As before, but the copy is two tiers below. After 1 to 4 the tiers hold 3 4 | 2 | 1. The third
-// tier has space to keep its copy of 1 when 1 is onboarded. 3, 4, 1 and 5 then move to the second
-// tier step by step: the copy farther below lets no block pass it. When 5 displaces 1 there, 1
-// falls to the copy.
+// The copy of 1 is two tiers below. After 1 to 4 the tiers hold 3 4 | 2 | 1. The third tier has
+// space to keep its copy of 1 when 1 is onboarded. 3, 4, 1 and 5 then move to the second tier step
+// by step: the copy farther below lets no block pass it. When 5 displaces 1 there, 1 falls to the
+// copy.
 TEST(ReplayLadderTest, ABlockPassesNoTierOnItsWayToACopyFartherBelow) {
   const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 3, 4, 1, 5, 6, 7}), {2, 1, 9});
   ASSERT_EQ(report.tiers.size(), 3u);

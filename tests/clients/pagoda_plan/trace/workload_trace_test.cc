@@ -99,7 +99,8 @@ uint64_t DigestOf(const std::string& text) {
   return digest;
 }
 
-// As it was when this was written. Figures of generated traces are comparable only while it holds.
+// These were the digests when the test was written. Figures of generated traces are comparable only
+// while they hold.
 TEST(WorkloadTraceTest, IsTheSameOnEveryMachine) {
   EXPECT_EQ(DigestOf(Written(Generate(WorkloadKind::kAgents))), 0xc5362788e9459d4fu);
   EXPECT_EQ(DigestOf(Written(Generate(WorkloadKind::kChat))), 0x6b9d5a973871338bu);
