@@ -162,7 +162,7 @@ class ToyEngine:
         self._arrived, self._bad = collections.Counter(), set()  # By request: how many ranks have loaded it. And the requests that a rank could not load.
 
     def layers_of_stage(self, stage):
-        """As many of the model's layers, in their order, as another stage has."""
+        """The stage's equal share of the model's layers, in their order."""
         layers = len(self.group_of_layer)
         return range(stage * layers // self.stages, (stage + 1) * layers // self.stages)
 
@@ -319,7 +319,7 @@ class ToyEngine:
             self._bad |= bad
 
     def _end_loads(self):
-        """Of requests that all ranks have loaded, or failed to load."""
+        """Ends the loads of requests that all ranks have loaded, or failed to load."""
         loaded = {request_id for request_id, ranks in self._arrived.items() if ranks == len(self.workers)}
         failed = loaded & self._bad
         for request_id in loaded:

@@ -132,7 +132,7 @@ class Vllm:
         return self._answer(seconds)
 
     def answer(self, seconds=120):
-        """Of a command that was sent."""
+        """The answer to a command that was sent."""
         return self._answer(seconds)
 
     def generate(self, prompts, max_tokens=16, *, seconds=600, adapter=None, logprobs=None, transfer=None, **extra):

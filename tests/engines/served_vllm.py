@@ -62,7 +62,7 @@ class Served:
         return answer["choices"][0]["token_ids"]
 
     def metric(self, name, replica=None):
-        """Of all replicas together, or of one."""
+        """The sum of the metric over all replicas, or its value for one."""
         text = HTTP.open(f"http://127.0.0.1:{self.port}/metrics", timeout=10).read().decode()
         labels = r"[^}]*" if replica is None else rf'[^}}]*engine="{replica}"[^}}]*'
         return sum(float(value) for value in re.findall(rf"^{re.escape(name)}(?:_total)?\{{{labels}\}} (\S+)$", text, re.M))

@@ -52,7 +52,7 @@ def mla_pool(layout, *, layers=3, pages=8, page_size=4, dtype=torch.bfloat16, kv
 
 
 def _split_pool(layers, pages, page_size, dtype, kv_lora_rank, rope):
-    """As the one of Ascend NPUs, with an indexer's keys beside K and V."""
+    """Behaves like the pool of Ascend NPUs, which has an indexer's keys besides K and V."""
     from sglang.srt.mem_cache.device_pool_info import MLABufferInfo, MLASplitBuffers
 
     rows = pages * page_size
@@ -94,7 +94,7 @@ def indices(pool, pages):
 
 
 def config(endpoint, *, mla=False, tp_rank=0, tp_size=1, tp_lcm_size=None, model=MODEL, interface_v1=1, pp_rank=0, pp_size=1, **pagoda):
-    """As SGLang makes it of its flags."""
+    """The configuration that SGLang makes of its flags."""
     return HiCacheStorageConfig(
         tp_rank=tp_rank, tp_size=tp_size, pp_rank=pp_rank, pp_size=pp_size, attn_cp_rank=0, attn_cp_size=1, is_mla_model=mla,
         enable_storage_metrics=False, is_page_first_layout=False, model_name=model, tp_lcm_size=tp_lcm_size, extra_config=extra_config(

@@ -45,7 +45,7 @@ def plugin(endpoint, **params):
 
 
 def open_adapter(endpoint, **params):
-    """As LMCache's storage manager makes it."""
+    """Makes the adapter like LMCache's storage manager."""
     return create_l2_adapter(PluginL2AdapterConfig.from_dict(plugin(endpoint, **params)))
 
 

@@ -40,7 +40,7 @@ def made(daemon):
 
 
 def names(count, salt=""):
-    """As SGLang names pages."""
+    """SGLang's names of pages."""
     return [key.hex() for key in keys(count, salt)]
 
 
@@ -170,7 +170,7 @@ def test_keys_behind_their_prefix_are_one_chain(made, daemon):
 # --- Pools beside the KV ---
 
 class StatePool:
-    """As MambaPoolHost: pages of one index, in two parts."""
+    """Behaves like MambaPoolHost: pages of one index, in two parts."""
 
     page_size, layout, dtype, start_layer, end_layer = 1, "page_first", torch.uint8, 0, 1
 
@@ -184,7 +184,7 @@ class StatePool:
 
 
 class FlatPool(StatePool):
-    """As a pool that gives pages as tensors only."""
+    """A pool that gives pages as tensors only."""
 
     layout = "layer_first"
 
@@ -487,7 +487,7 @@ def _device_pages(linker, transfers):
 
 
 def _transfers(text, first_page, state):
-    """Of a text of so many pages: all KV, the last page of the window, the last state."""
+    """A text's transfers: the KV of all its pages, the last page of the window, the last state."""
     pages = torch.arange(first_page * 64, (first_page + len(text)) * 64)
     return [PoolTransfer(name=PoolName.KV, keys=list(text), device_indices=pages),
             PoolTransfer(name=PoolName.SWA, keys=text[-1:], device_indices=pages[-64:], hit_policy=PoolHitPolicy.TRAILING_PAGES),

@@ -14,7 +14,7 @@ from pagoda.vllm.options import WHERE, Options
 
 
 def request(**changes):
-    """As much of a vLLM request as keys reads."""
+    """The part of a vLLM request that keys reads."""
     facts = {"request_id": "1", "all_token_ids": list(range(100)), "num_prompt_tokens": 100, "cache_salt": None, "lora_request": None,
              "mm_features": [], "prompt_embeds": None, "kv_transfer_params": None}
     return types.SimpleNamespace(**facts | changes)

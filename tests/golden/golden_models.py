@@ -366,7 +366,7 @@ def draw_weights(model, network):
         parameter.copy_(parameter.to(model.dtype).to(torch.float32))
     for name, buffer in sorted(network.named_buffers()):
         if name.endswith("e_score_correction_bias"):
-            # As large as the differences between the scores.
+            # The corrections are as large as the differences between the scores.
             buffer.copy_((0.2 * torch.randn(buffer.shape, generator=generator)).to(model.dtype).to(torch.float32))
 
 

@@ -30,7 +30,7 @@ KEPT_STEPS = 4
 class Adapter:
     name: str
     model: str  # A name of golden_models.
-    config: dict  # Of peft.LoraConfig.
+    config: dict  # The arguments of peft.LoraConfig.
     dtype: torch.dtype
     seed: int
 

@@ -56,7 +56,7 @@ def report(name, value, unit, yardstick="", against=None):
 
 
 def main():
-    # As in engines, each layer has one tensor. So each layer needs one copy per block. One tensor
+    # Each layer has one tensor, like in engines. So each layer needs one copy per block. One tensor
     # for all layers would need only one copy per block.
     memory = [torch.randn((4 * BLOCKS, 1, HEADS, CHUNK // 2), dtype=torch.bfloat16, device=DEVICE).view(torch.uint8) for _ in range(LAYERS)]
     size = LAYERS * HEADS * CHUNK * BLOCKS

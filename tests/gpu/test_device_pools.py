@@ -20,7 +20,7 @@ if not torch.cuda.is_available():
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"])
 LAYERS = [{"count": 2, "num_kv_heads": 2, "head_dim": 8}, {"count": 1, "num_kv_heads": 1, "head_dim": 8}]
 CACHE = {"tokens_per_block": 4, "kv_dtype": "float32", "primary_memory": "cuda", "primary": 8, "secondary": 16, "layers": LAYERS}
-PROMPTS = 6  # Of three blocks each: more than the primary tier holds, but not more than both tiers.
+PROMPTS = 6  # Each has three blocks: more than the primary tier holds, but not more than both tiers.
 MODELS = sorted(folder.parent.name for folder in GOLDEN.glob("*tiny*/cases.json"))
 
 

@@ -71,7 +71,7 @@ class Run:
         return self.process.returncode
 
     def interrupt(self, number=signal.SIGINT):
-        """As Ctrl-C: for the script and the commands that it runs in the foreground."""
+        """Does what Ctrl-C does to the script and the commands that it runs in the foreground."""
         os.killpg(self.process.pid, number)
         return self.end()
 

@@ -54,7 +54,7 @@ def number_of(text):
 
 
 def seconds_of(duration):
-    """Of "59 min 59 s" and the like."""
+    """The seconds of "59 min 59 s" and the like."""
     return sum(number_of(number) * SECONDS[unit] for number, unit in re.findall(rf"({NUMBER}) (\w+)", duration))
 
 

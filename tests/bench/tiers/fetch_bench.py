@@ -39,7 +39,7 @@ from figure import show
 
 ROUNDS = 5
 PROMPT = 2000
-ONBOARDS = 400  # Of one side in a round.
+ONBOARDS = 400  # The onboards of one side in a round.
 BLOCKS, TOKENS = 16, 16
 FETCHERS = 4
 

@@ -26,7 +26,7 @@ from figure import show
 BLOCKS = {"1m": 1 << 20, "128k": 128 << 10}
 COUNT = 4096 // 32
 ROUNDS = 7
-SECONDS = 1  # Of each side in a round.
+SECONDS = 1  # The seconds of each side in a round.
 
 
 def free_port():

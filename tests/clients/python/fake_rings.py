@@ -96,14 +96,14 @@ class Pair:
         self.write(ANSWER, v1.SessionResponse(result=result).SerializeToString())
 
     def end(self, reason=b""):
-        """As the daemon ends a pair."""
+        """Ends the pair like the daemon."""
         start = ENDING + 4
         self._bytes[start:start + len(reason)] = reason
         self.halves[ENDING // 4] = 1 + len(reason)
         self.wake.shutdown(socket.SHUT_RDWR)
 
     def vanish(self):
-        """As the kernel ends a pair of a daemon that was killed."""
+        """Ends the pair like the kernel after the daemon was killed."""
         self.wake.shutdown(socket.SHUT_RDWR)
         self.wake.close()
 

@@ -17,7 +17,7 @@ EXPORTED = _contract.v1.ExportPrefixResponse(exported_tokens=8, stored_tokens=4,
 
 
 class Refused(grpc.RpcError):
-    """As gRPC raises it for an error of the daemon."""
+    """The exception that gRPC raises for an error of the daemon."""
 
     def __init__(self, reason):
         super().__init__()

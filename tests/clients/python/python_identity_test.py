@@ -179,7 +179,7 @@ def test_another_attention_backend_is_another_identity(tmp_path):
 
 @pytest.fixture
 def sglang(monkeypatch):
-    """As much of SGLang's published configuration as the identity reads, and the identity now."""
+    """The part of SGLang's published configuration that the identity reads, and the identity."""
     options = load("sglang/options")
     context = types.ModuleType("sglang.srt.runtime_context")
     served = types.SimpleNamespace(model_path="m", revision=None, kv_cache_dtype="auto", quantization=None, json_model_override_args="{}",

@@ -176,7 +176,7 @@ def test_every_credential_with_every_method(guarded, over):
 
 
 def test_each_program_has_its_own_methods(guarded):
-    """Of the daemon's methods, the engine has none, and of the engine's, the daemon. Even an
+    """The engine has none of the daemon's methods, and the daemon none of the engine's. Even an
     operator cannot call them there."""
     daemon = guarded(**WITH_ENGINE)
     with Client(daemon.channel) as client:

@@ -27,7 +27,7 @@ from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, engine_pb2, engine_p
 
 # On a busy machine an attack can need a minute to build its messages.
 LEASE_MS = 600_000
-# Of tokens, in one message. The daemon accepts messages of up to 16 MiB.
+# The bytes of tokens in one message. The daemon accepts messages of up to 16 MiB.
 MESSAGE_BYTES = 14 << 20
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 ATTACKS = {}
@@ -309,7 +309,7 @@ def does_what_operators_do(me):
 
 @attack
 def pins_by_the_thousand(me):
-    """As many pins as the daemon gives, on two blocks."""
+    """Takes as many pins as the daemon gives, on two blocks."""
     prompt = list(range(32))
     if "cached" not in me.state:
         me.client.cache(next(me.sequences), prompt)
@@ -555,8 +555,8 @@ def posts_costly_bodies(me):
 
 @attack
 def fills_the_engines_queue(me):
-    """As many generations as the engine lets wait, each as long as the quota allows (24 blocks of
-    16 tokens; a longer one would be refused at once)."""
+    """Starts as many generations as the engine lets wait, each as long as the quota allows (24
+    blocks of 16 tokens; a longer one would be refused at once)."""
     calls = me.state.setdefault("calls", [])
     if "stub" not in me.state:
         me.state["stub"] = engine_pb2_grpc.EngineServiceStub(me.connect(me.facts["engine_address"]))

@@ -18,7 +18,7 @@ SESSIONS = pick(short=50, full=500)
 # Operations in each of the abuser's batches.
 BATCHES = [1, 255, *([3000] if LONG else [])]
 ROUNDS = pick(short=5, full=25)
-CALLS = 1000  # Of a round. In a short round the abusers' beginning would be much of what is slow.
+CALLS = 1000  # The calls of a round. In a short round the abusers' beginning would be much of what is slow.
 # The quiet tenant's p99 beside the abuser, divided by its p99 while the abuser uses another daemon.
 # Both contain the machine's load, so the ratio shows the cost of sharing one daemon.
 MOST_BY_SHARING = 2.0

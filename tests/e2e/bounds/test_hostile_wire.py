@@ -23,7 +23,7 @@ HELD_CONNECTIONS = 200
 FLOODS = 10
 FRAMES_PER_FLOOD = 1000
 HELD_HTTP_CONNECTIONS = 64
-PROBE_SECONDS = 5  # As in deploy/kubernetes/deployment.yaml.
+PROBE_SECONDS = 5  # The timeout of deploy/kubernetes/deployment.yaml.
 
 
 def resident_bytes(process):

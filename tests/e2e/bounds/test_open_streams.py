@@ -18,7 +18,7 @@ STREAMS = 5000  # On each connection.
 MAX_CALLS = 1024
 # Over TLS an ended connection goes at the next ping, so twice the limit can be open.
 MAX_GROWTH_BYTES = {"unix": 64 << 20, "tls": 128 << 20}
-# Of answered calls twice MAX_CALLS are open, and as many of connections that are being closed.
+# Twice MAX_CALLS answered calls are open, and as many of connections that are being closed.
 MAX_ANSWERED_GROWTH_BYTES = 256 << 20
 OPERATOR, A, B = "operator-0123456789abcdef", "tenant-a-0123456789abcdef", "tenant-b-0123456789abcdef"
 CALL_SECONDS = 20
@@ -91,8 +91,8 @@ LEGAL_CALLS = 120
 
 
 def test_legal_load_over_tls_is_not_cut(start_daemon, tmp_path):
-    """As many streams as max_calls allows. Strangers hold more places than that, and then flood the
-    daemon."""
+    """Opens as many streams as max_calls allows. Strangers hold more places than that, and then
+    flood the daemon."""
     listener = Listener("tls", start_daemon, tmp_path, {"max_calls": LEGAL_CALLS})
     channel = listener.channel()
     admin = admin_pb2_grpc.AdminServiceStub(channel)
@@ -116,8 +116,8 @@ def test_legal_load_over_tls_is_not_cut(start_daemon, tmp_path):
 
 
 def test_legal_generations_over_tls_are_not_cut(start_daemon, tmp_path):
-    """As many calls as max_calls allows the engine. Most of them wait their turn. Strangers hold
-    more places than that, and then flood the engine. The daemon goes on."""
+    """Makes as many calls as max_calls allows the engine. Most of them wait their turn. Strangers
+    hold more places than that, and then flood the engine. The daemon goes on."""
     listener = Listener("tls", start_daemon, tmp_path, {"max_calls": LEGAL_CALLS // 2}, of="the engine",
                         engine={"model_dir": str(GOLDEN), "grpc_address": "127.0.0.1:0"}, cache={"layers": None, "primary": 1024})
     generate = engine_pb2_grpc.EngineServiceStub(listener.channel()).Generate

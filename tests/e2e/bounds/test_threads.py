@@ -13,7 +13,7 @@ from pagoda_daemon import Daemon
 from test_daemon import health
 
 CONNECTIONS = 10
-STREAMS = 2000  # Of each connection.
+STREAMS = 2000  # The streams of each connection.
 MAX_CALLS = 8192  # The default.
 # gRPC adds a few threads of its own for timers.
 FEW = 10

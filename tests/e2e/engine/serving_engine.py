@@ -64,7 +64,7 @@ class ServingEngine:
         self.channels.append(connect(f"unix:{self.unix_socket}", [("grpc.use_local_subchannel_pool", 1)]))
         return self.channels[-1] if token is None else authorized(self.channels[-1], token)
 
-    # As of a daemon, with this process and its address.
+    # These methods are those of a daemon, with this process and its address.
     engine_http, engine_http_as, wait, terminate = Daemon.engine_http, Daemon.engine_http_as, Daemon.wait, Daemon.terminate
 
     def kill(self):

@@ -24,7 +24,7 @@ MODEL = GOLDEN.resolve()
 PROMPT, IDS = EXPECTED["prompt"], EXPECTED["ids"]
 TOKENS_PER_BLOCK = 16
 CAPACITY = 1024
-# As the daemon's supervision has it: the pause before the first restart. Each further one is twice
+# The pause of the daemon's supervision before the first restart. Each further one is twice
 # as long.
 FIRST_PAUSE_SECONDS = 0.1
 RED, BLUE, OPERATOR, STRANGER = (f"token-of-{name}-0123456789" for name in ("red", "blue", "the-operator", "a-stranger"))

@@ -183,7 +183,7 @@ def test_a_template_gets_tools_calls_and_variables(start):
     called = json.loads(json.dumps(PUBLIC["conversations"]["called"]))
     for message in called["messages"]:
         for call in message.get("tool_calls", []):
-            # As clients of the API write it.
+            # Clients of the API write it in this form.
             call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
     check(chat(daemon, "", messages=called["messages"], tools=called["tools"], tool_choice="auto", **short), "called")
     question = PUBLIC["conversations"]["one"]["messages"]

@@ -72,7 +72,7 @@ def peers():
 
 
 def received_bytes(socket):
-    """Of the payloads that come without anybody sending more."""
+    """The bytes of the payloads that arrive although nothing more is sent."""
     total = 0
     while socket.poll(500):
         total += len(socket.recv_multipart()[2])

@@ -56,7 +56,7 @@ def bridged(start_daemon):
 
 
 def metric(daemon, name):
-    """Of a daemon that serves one cache."""
+    """The metric's value in a daemon that serves one cache."""
     (value,) = re.findall(rf'^{name}(?:\{{cache="[^"]*"\}})? (\S+)$', daemon.http("/metrics")[1], re.MULTILINE)
     return int(float(value))
 

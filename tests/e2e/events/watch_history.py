@@ -201,7 +201,7 @@ class Owners:
         bisect.insort(self._claims[window, block_id], (revision, tenant))
 
     def of(self, block, revision):
-        """Of the life that began at a revision."""
+        """The owner of the life that began at a revision."""
         claims = self._claims[block]
         return claims[bisect.bisect_left(claims, (revision,))][1]
 

@@ -51,7 +51,7 @@ class Round:
     routers: tuple  # ZmqWatch's blocks at that time, and the expected ones.
 
     def compare_trees(self):
-        """As watch_trees.compare_trees, and what a router of vLLM's wire has."""
+        """Does what compare_trees does, and compares what a router of vLLM's wire has."""
         compared = compare_trees(self.recording, self.dump, self.package)
         found, expected = self.routers
         assert found == expected, f"a router of vLLM's wire has other blocks: {first_difference(found, expected)}"

@@ -27,7 +27,7 @@ class Engine:
         self._held = []
 
     def pid(self):
-        """As this process sees it."""
+        """The process id that this process sees."""
         return os.getpid()
 
     def open(self):
@@ -70,7 +70,7 @@ class Engine:
             self._client.close()
 
     def map_again(self, times):
-        """As an engine that maps many pools, one after another."""
+        """Maps the pool again and again, like an engine that maps many pools one after another."""
         for _ in range(times):
             (pool,) = pagoda.map_pools(self._client.session_ref)
             pool.writable_array[0, 0, 0, 0, 0, 0]

@@ -11,7 +11,7 @@ from pagoda.v1 import admin_pb2
 
 BLOCKS = 64
 PROMPTS = 24
-PROMPT_BLOCKS = 4  # Of four tokens.
+PROMPT_BLOCKS = 4  # A block has four tokens.
 
 
 @pytest.fixture(scope="module")

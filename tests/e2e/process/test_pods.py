@@ -198,7 +198,7 @@ def left_in_quarantine(daemon):
 
 
 def release(daemon):
-    """As an operator, who knows that the pod is gone."""
+    """Does what an operator does who knows that the pod is gone."""
     for quarantine in daemon.admin.ListQuarantines(admin_pb2.ListQuarantinesRequest()).quarantines:
         daemon.admin.ReleaseQuarantine(admin_pb2.ReleaseQuarantineRequest(session_id=quarantine.session_id, force=True))
     daemon.wait_until(NodeDaemon.is_whole)

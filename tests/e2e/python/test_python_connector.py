@@ -483,7 +483,7 @@ def test_a_copy_that_fails_ends_behind_those_beside_it():
 
 
 class SlowRegistration(HostMover):
-    """As where much memory is made ready for a GPU."""
+    """Registers memory slowly, like much memory that is made ready for a GPU."""
 
     def __init__(self):
         super().__init__()

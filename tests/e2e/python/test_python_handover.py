@@ -286,7 +286,7 @@ def test_a_decode_engine_that_is_faster_than_the_commit_waits_for_it(daemons, en
         decode.step()
     assert request.tables is None and decode.asked.count(handover.source) > 1
     movers[0].is_saving = True
-    for _ in range(3):  # As vLLM's empty steps, while copies are under way.
+    for _ in range(3):  # vLLM runs such empty steps while copies are under way.
         prefill.step()
     commit(prefill)
     finish(decode, request)

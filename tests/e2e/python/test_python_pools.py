@@ -50,7 +50,7 @@ def test_what_one_client_writes_another_reads(daemon, client):
 
 
 def test_token_slots_index_a_pool_seen_by_tokens(client):
-    """As attention kernels address it: slot_index * tokens_per_block + offset."""
+    """Attention kernels address a token so: slot_index * tokens_per_block + offset."""
     (pool,) = client.pools()
     by_token = pool.writable_array[:, 1, 0, 1].reshape(-1, 8)  # Layer 1, K, head 1: contiguous only within a slot.
     assert not np.shares_memory(by_token, pool.writable_array)

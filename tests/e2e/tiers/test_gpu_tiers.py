@@ -24,7 +24,7 @@ GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"]) / "qwen3_tiny"
 # Two pools: layers of different heads.
 LAYERS = [{"count": 2, "num_kv_heads": 2, "head_dim": 8}, {"count": 1, "num_kv_heads": 1, "head_dim": 8}]
 CUDA = {"primary_memory": "cuda", "primary": 8, "secondary": 16, "layers": LAYERS}
-PROMPTS = 6  # Of three blocks each: more than the primary tier holds, but not more than both tiers.
+PROMPTS = 6  # Each has three blocks: more than the primary tier holds, but not more than both tiers.
 
 
 @pytest.fixture

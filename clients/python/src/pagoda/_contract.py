@@ -72,7 +72,7 @@ class Calls:
             return functools.partial(call, metadata=metadata) if metadata else call
 
         def begin(*args: Any, **kwargs: Any) -> Any:
-            """Of a channel of grpc: a call that returns a future. grpc.aio has tasks instead."""
+            """Begins a call on a grpc channel, for its future. grpc.aio has tasks instead."""
             return getattr(channel.unary_unary(*args, **kwargs), "future", _has_no_futures)
 
         self.open_cache = call_of(channel.unary_unary, "CacheService", "OpenCache")

@@ -15,7 +15,7 @@ Size: TypeAlias = int | str
 """The size of a tier: bytes, as an integer, as "8GiB" or as "1.5TB"; or a share of the free part of the
 daemon's budget, "50%" or "12.5%"."""
 
-# As base/byte_size.h: the units of drives are decimal, those of memory binary.
+# The units of drives are decimal, those of memory binary (see base/byte_size.h).
 _UNITS = {"B": 1, "kB": 1000} | {f"{letter}B": 1000 ** power for power, letter in enumerate("KMGTP", 1)} | {
     f"{letter}iB": 1024 ** power for power, letter in enumerate("KMGTP", 1)}
 _BYTES = re.compile(rf"(\d+)(?:\.(\d+))? ?({'|'.join(_UNITS)})", re.ASCII)

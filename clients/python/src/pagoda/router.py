@@ -111,8 +111,8 @@ class Candidate:
 
     node: RouterNode | None
     tokens: int
-    """Of the prompt, from its start. The last token never counts, because its computation gives the
-    logits."""
+    """The prompt's tokens on the node, from its start. The last token never counts, because its
+    computation gives the logits."""
     tier: Tier | None
     """Where the last of them lie."""
     cost: float

@@ -34,7 +34,7 @@ class TierStatus:
     duplicate_blocks: int
     """The cached blocks that also have a copy in a nearer tier."""
     memory_pages: MemoryPages
-    """Of host memory: the smallest page size among the window's pools."""
+    """The smallest page size among the window's pools in host memory."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Table:
         self._blocks = None
 
     def _slots(self, first: int, end: int) -> npt.NDArray[np.int64]:
-        """Of the entries [first, end)."""
+        """The slots of the entries [first, end)."""
         slots = self._rows[first:end, 2].astype(np.int64)
         slots[slots == NO_BLOCK] = -1
         return slots

@@ -285,8 +285,8 @@ class Prefetched(Moved):
     """Blocks that this call has ordered from disk, over all windows. One call fetches at most a
     part of the memory above the disk. For more of a long prefix, call again when it has ended."""
     fetch_ticket: int = 0
-    """Of Lane.FETCH: the last fetch of the prefix's blocks, including earlier calls'; 0: none. A
-    fetch that fails or is given up also ends its ticket: match() shows which tokens have
+    """The ticket in Lane.FETCH of the last fetch of the prefix's blocks, earlier calls included; 0:
+    none. A fetch that fails or is given up also ends its ticket: match() shows which tokens have
     arrived."""
 
 
@@ -294,8 +294,8 @@ class Invalidated(int):
     """The number of blocks that left the cache, as an integer."""
 
     durable_ticket: int
-    """Of Lane.BACKUP: once it is done, none of the blocks comes back from disk after a restart. 0:
-    none can."""
+    """A ticket of Lane.BACKUP. When it is done, none of the blocks comes back from disk after a
+    restart. 0: none can."""
 
     def __new__(cls, removed_blocks: int, durable_ticket: int = 0) -> "Invalidated":
         made = super().__new__(cls, removed_blocks)

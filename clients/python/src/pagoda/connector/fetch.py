@@ -15,7 +15,7 @@ from pagoda.values import FetchedPrefix, FetchOutcome
 
 log = logging.getLogger("pagoda.connector")
 
-STORE = ""  # As a source.
+STORE = ""  # The source that means the daemon's store.
 MOST_SOURCES = 256
 GRACE_SECONDS = 0.25  # The daemon answers a little after the deadline that it is given.
 AGAIN_SECONDS = (0.01, 0.1)  # The first and the longest pause before a named source is asked again.

@@ -50,8 +50,8 @@ class _Job:
     step: int
     done: Mark
     request_id: str = ""  # The request of a load.
-    mapping: "_Mapping | None" = None  # Of a load: the mapping that it read; None if it failed.
-    sources: frozenset[int] = frozenset()  # Of a save: the engine's blocks.
+    mapping: "_Mapping | None" = None  # The mapping that a load read; None if it failed.
+    sources: frozenset[int] = frozenset()  # The engine's blocks of a save.
 
 
 class _Mapping:
