@@ -195,7 +195,7 @@ struct UpdatedEvent {
   std::optional<Change<Tier>> tier;      // The nearest tier that has its bytes.
   std::optional<Change<TierSet>> lower;  // Farther tiers with a copy of its bytes.
   std::optional<Change<Priority>> priority;
-  std::optional<EndedPin> ended_pin;  // Alone: nothing else changes with it.
+  std::optional<EndedPin> ended_pin;  // The pin that ended. Nothing else changes with it.
   friend bool operator==(const UpdatedEvent&, const UpdatedEvent&) = default;
 };
 

@@ -28,8 +28,8 @@ struct AdaptableModule {
   uint64_t inputs = 0;
 };
 
-// The projections of attention and of plain MLPs. Of latent attention only the output, of experts
-// none, of BLOOM none.
+// The projections of attention and of plain MLPs. Latent attention has only its output projection
+// here. Experts and BLOOM have none.
 std::vector<AdaptableModule> AdaptableModulesOf(const ModelConfig& config,
                                                 const Checkpoint& checkpoint);
 

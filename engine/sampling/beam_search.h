@@ -21,8 +21,8 @@ namespace pagoda {
 //
 // Invariants
 // 1. All beams have the same number of tokens, and no two have the same tokens.
-// 2. Continuations of equal scores rank by token, then by beam. Of hypotheses with equal scores,
-//    the older one ranks first. So a search depends only on its candidates.
+// 2. Continuations of equal scores rank by token, then by beam. Among hypotheses with equal
+//    scores, the older one ranks first. So a search depends only on its candidates.
 class BeamSearch {
  public:
   struct Options {

@@ -195,9 +195,9 @@ void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
                                     absl::FormatDuration(options_.capacity_timeout))));
 }
 
-// The cache reports its limits on sequences and their bytes only by refusing a sequence. As with a
-// quota of blocks, the sample waits for the tenant's own sequences in the engine, or preempts one
-// of lower priority. It waits for the tenant's other clients for capacity_timeout.
+// The cache reports its limits on sequences and their bytes only by refusing a sequence. The sample
+// then waits for the tenant's own sequences in the engine, or preempts one of lower priority, like
+// with a quota of blocks. It waits for the tenant's other clients for capacity_timeout.
 void Scheduler::AwaitSequences(Sample* sample, const absl::Status& status) {
   const std::string& owner = sample->owner();
   const auto is_its = [&](const Sample& other) {

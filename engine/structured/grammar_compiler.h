@@ -33,9 +33,9 @@ bool HasStructuredOutput();
 // 2. A compilation runs in a process of its own (GrammarProcess), with a large stack. A program
 //    whose main does not take part compiles on a thread. Either is refused when it has taken 3 s of
 //    processor time or 256 MiB of memory (see WorkBudget).
-// 3. As many grammars are compiled at once as threads call Compile, at most kMaxProcesses. Each has
-//    a process, which starts when no other is idle, so a long compilation holds up no short one. A
-//    program whose main does not take part compiles one at a time. Cached ones wait for nothing.
+// 3. Up to kMaxProcesses threads compile at the same time. Each has a process, which starts when no
+//    other is idle, so a long compilation holds up no short one. A program whose main does not take
+//    part compiles one at a time. A cached grammar waits for nothing.
 // 4. All its grammars, those that requests hold included, have at most kMaxHeldBytes together.
 class GrammarCompiler {
  public:

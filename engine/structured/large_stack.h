@@ -6,8 +6,8 @@
 
 namespace pagoda {
 
-// Runs the work on a thread with a stack of 256 MiB, and waits for its end. Of the stack, only what
-// is used is in memory. Errors: those of Thread::Start.
+// Runs the work on a thread with a stack of 256 MiB, and waits for its end. Only the used part
+// of the stack takes memory. Errors: those of Thread::Start.
 absl::Status RunWithLargeStack(absl::FunctionRef<void()> work);
 
 }  // namespace pagoda

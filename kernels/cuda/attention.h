@@ -74,7 +74,7 @@ uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32
 
 enum class AttentionKernels : uint8_t {
   // The Hopper kernels if they are proved on this kind of GPU (the table in attention_choice.cc),
-  // separately for decode and for longer items. Otherwise as kSm80.
+  // separately for decode and for longer items. Otherwise those of kSm80.
   kAuto,
   // Tensor cores, under these conditions:
   // - K and V are in fp16 or bf16 with queries of the same type, or in 8 bits with queries of 16
@@ -86,8 +86,9 @@ enum class AttentionKernels : uint8_t {
   kSm80,
   // The Hopper kernels (sm_90a) for calls that kSm80 runs on tensor cores, if the pool has 16 bits
   // (for short items also e4m3), its blocks are a multiple of 8 tokens, and there is no block
-  // sparsity. Likewise latents. All other calls as kSm80. The engine selects them if its self-test
-  // has found them right and fastest (engine/model/cuda/self_test/self_test.h).
+  // sparsity. Latents have a Hopper kernel too, under the same conditions. All other calls run like
+  // with kSm80. The engine selects the Hopper kernels if its self-test has found them right and
+  // fastest (engine/model/cuda/self_test/self_test.h).
   kHopper,
   // A plain kernel for every type and shape, written for readability.
   kGeneric,

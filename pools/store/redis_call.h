@@ -27,7 +27,7 @@ struct RedisCall {
   int moves = 0;                          // How often it went to another server or connection.
   bool is_asking = false;                 // An ASK sent it here: ASKING precedes it.
   uint32_t replies_before = 0;            // Replies that come before its own: to ASKING.
-  RedisConnection* connection = nullptr;  // That it was sent on.
+  RedisConnection* connection = nullptr;  // The connection that it was sent on.
 
   // The batch that waits for it. Null: its memory must not be touched any more.
   RedisBatch* batch = nullptr;

@@ -133,7 +133,7 @@ class RedisCluster : private RedisConnection::Owner {
   std::vector<RedisNode*> primary_of_slot_;  // Null: no server has the slot.
   bool has_map_ = false;
   bool are_replicas_refused_ = false;
-  bool has_old_nodes_ = false;                       // That the map no longer names.
+  bool has_old_nodes_ = false;                       // Nodes that the map no longer names exist.
   std::deque<std::unique_ptr<RedisCall>> unrouted_;  // Wait for the first map.
   int map_failures_ = 0;                             // Since the last map.
   size_t next_seed_ = 0;

@@ -211,7 +211,7 @@ absl::Status RedisConnection::Receive(absl::Time now) {
 absl::StatusOr<size_t> RedisConnection::ReadMore() {
   std::array<iovec, kMaxPieces> pieces;
   size_t count = 0;
-  size_t value_bytes = 0;  // That this read can bring.
+  size_t value_bytes = 0;  // The value bytes that this read can bring.
   StoredValueReader* reader = nullptr;
   if (reading_ == Reading::kValue) {
     reader = in_flight_.front()->reader.get();

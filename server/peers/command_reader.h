@@ -40,7 +40,7 @@ class CommandReader {
   size_t kept_ = 0;
   bool is_cut_ = false;
   bool is_whole_ = true;       // arguments_ is a command that was returned.
-  size_t arguments_left_ = 0;  // Whose lengths have not come.
+  size_t arguments_left_ = 0;  // Arguments whose lengths have not arrived.
   bool in_argument_ = false;
   size_t bytes_left_ = 0;  // Missing bytes of the argument and of its line end.
 };

@@ -77,7 +77,7 @@ static_assert(std::size(kPeerMetrics) * sizeof(uint64_t) == sizeof(PeerStats),
 // What a connection has told about itself.
 struct PeerSession {
   uint64_t number = 0;               // The connection's number.
-  std::optional<TokenDigest> token;  // That it showed.
+  std::optional<TokenDigest> token;  // The token that it showed.
   int failures = 0;                  // Wrong tokens.
   std::string network;               // NetworkOf its address.
   absl::Time now;                    // The time of its current turn.

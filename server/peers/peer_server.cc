@@ -432,7 +432,7 @@ class PeerServer::Loop {
   // The caches that others want to be served. Shared with caches_ and with the replies under way.
   PeerCommands::Caches served_ ABSL_GUARDED_BY(mutex_);
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;       // How often served_ has changed.
-  uint64_t changes_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // That the thread has taken over.
+  uint64_t changes_seen_ ABSL_GUARDED_BY(mutex_) = 0;  // The changes that the thread has seen.
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
   PeerStats shared_stats_ ABSL_GUARDED_BY(mutex_);  // A copy of stats_ after the last round.

@@ -81,7 +81,7 @@ class MaterializeStream final : public grpc::ServerWriteReactor<v1::MaterializeR
   uint32_t block_tokens() const { return options_.cache->layout->spec().tokens_per_block; }
   // The number of tokens of the next message, as far as it is known.
   uint32_t NextTokens() const;
-  // That the next `num_tokens` tokens lie in.
+  // The number of blocks that the next `num_tokens` tokens lie in.
   uint32_t BlocksOf(uint32_t num_tokens) const;
   // False: the copies are done, or the client has left.
   bool Suspend(Ticket ticket) ABSL_LOCKS_EXCLUDED(mutex_);

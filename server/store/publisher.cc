@@ -16,7 +16,7 @@ namespace {
 struct Entry {
   StoredPrompt prompt;
   size_t bytes = 0;
-  uint32_t tries = 0;  // That brought it no further.
+  uint32_t tries = 0;  // Tries without progress.
   absl::Time not_before = absl::InfinitePast();
 };
 

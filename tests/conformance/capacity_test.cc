@@ -104,8 +104,8 @@ TEST_F(CapacityTest, MemoryIsDividedByTokensInTheWindow) {
   }
 }
 
-// Scenario 31. Peers count whole reusable blocks (3); here a match is counted in tokens. As with
-// peers, evictable matched blocks are not credited: they are among the available blocks already.
+// Scenario 31. Peers count whole reusable blocks (3); here a match is counted in tokens. Evictable
+// matched blocks are not credited, like with peers: they are among the available blocks already.
 TEST_F(CapacityTest, WhatNobodyHoldsIsAmongTheAvailable) {
   Make(16, 32);
   const Tokens prompt = Range(0, 63);

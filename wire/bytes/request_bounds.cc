@@ -48,7 +48,7 @@ class Walk {
   const absl::Status& status() const { return status_; }
 
  private:
-  static constexpr int kMaxDepth = 100;  // That of protobuf's parser.
+  static constexpr int kMaxDepth = 100;  // The depth limit of protobuf's parser.
   using Counts = size_t[kNumLists];      // The number of elements of each list.
 
   bool Message(const Descriptor& type, int depth, Counts& counts) {

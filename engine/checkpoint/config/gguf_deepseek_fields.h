@@ -14,7 +14,7 @@ namespace pagoda {
 // one has the sizes of a head in key_length and value_length. The newer one has them in
 // key_length_mla and value_length_mla; its keys and values of heads are two tensors.
 //
-// GGUF has mscale_all_dim, but not mscale. As llama.cpp does, this takes both as equal.
+// GGUF has mscale_all_dim, but not mscale. This takes both as equal, like llama.cpp.
 void FillGgufDeepseek(GgufFields& reader, const GgufFile& file, ModelConfig& config);
 
 }  // namespace pagoda

@@ -12,7 +12,7 @@ namespace pagoda {
 // The input of the first products of a layer's part.
 struct LayerInput {
   RowsView rows;
-  NormShape norm;  // That the rows still need; without weights they are normed.
+  NormShape norm;  // The norm that the rows still need; without weights they are normed.
 
   bool needs_norm() const { return norm.weights != nullptr; }
 };

@@ -20,7 +20,7 @@ struct ExpertTokens {
 // Chooses each token's experts by the router's outputs, [tokens][config.count], as Hugging Face's
 // models do: Qwen 3 (softmax), DeepSeek V2 (softmax, groups by their best expert), DeepSeek V3
 // (sigmoid, a correction for the choice, groups by their two best experts; DeepSeek-AI, 2024) and
-// gpt-oss (softmax of the chosen). Of equal experts the one with the lower number is chosen.
+// gpt-oss (softmax of the chosen). Among equal experts, the lower number is chosen.
 // `correction`: [config.count], or empty.
 //
 // Returns the experts that have tokens, ascending. Computes in fp32; a token's experts depend on

@@ -87,9 +87,9 @@ class EngineServer {
   std::unique_ptr<server::Admission> admission_;
   std::unique_ptr<server::EngineService> service_;
   std::unique_ptr<server::ReflectionService> reflection_;  // Null: switched off.
-  std::unique_ptr<server::HttpFence> fence_;               // With HTTP. Likewise the next one.
-  std::unique_ptr<server::OpenAiApi> openai_;
-  std::unique_ptr<server::PeriodicTask> tokens_timer_;  // If callers have tokens.
+  std::unique_ptr<server::HttpFence> fence_;               // Null: no HTTP.
+  std::unique_ptr<server::OpenAiApi> openai_;              // Null: no HTTP.
+  std::unique_ptr<server::PeriodicTask> tokens_timer_;     // If callers have tokens.
   std::unique_ptr<server::PeriodicTask> maintenance_timer_;
   std::unique_ptr<server::PeriodicTask> daemon_timer_;
   std::unique_ptr<server::HttpServer> http_;

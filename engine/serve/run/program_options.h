@@ -55,10 +55,10 @@ struct ProgramOptions {
 
   // What to generate. Without any of these it chats.
   std::string prompt;
-  std::string text_file;  // A file, or "-". Likewise the next ones.
-  std::string prompt_tokens;
-  std::string prompt_file;
-  std::string requests;
+  std::string text_file;       // A file, or "-".
+  std::string prompt_tokens;   // Token ids: "1,2,3".
+  std::string prompt_file;     // A file of token ids, or "-".
+  std::string requests;        // A file of requests, or "-".
   uint32_t random_prompt = 0;  // Its length.
   std::string serve;           // A configuration file.
   bool describe = false;

@@ -41,7 +41,7 @@ struct TemplateInput {
 
 // Settings and functions are those of transformers: trim_blocks, lstrip_blocks, loop controls,
 // `generation` blocks, tojson without HTML escapes, raise_exception and strftime_now; lists and
-// dicts cannot be changed. As there, a message's reasoning has several names: the first of
+// dicts cannot be changed. A message's reasoning has several names, like there: the first of
 // reasoning_content, thinking and reasoning that it has is also its reasoning_content and thinking.
 //
 // Invariants:

@@ -108,7 +108,7 @@ inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens
 template <ElementType kType, uint32_t kRows>
 void Decode(const DecodeTile& tile) {
   alignas(64) float scores[kRows][kTileTokens];
-  constexpr uint32_t kElements = Simd::kValueVectors * kLanes;  // Whose values are added at a time.
+  constexpr uint32_t kElements = Simd::kValueVectors * kLanes;  // Elements added at a time.
   const uint32_t key_steps = FetchSteps<Simd::kDots / kRows>(tile, kPairElements);
   const uint32_t value_steps =
       tile.tokens / (2 * kStepTokens) * ((tile.value_dim + kElements - 1) / kElements);

@@ -1,6 +1,6 @@
 // Launches a kernel. A kernel is a type K with
 //   static constexpr uint32_t kThreads;    // Per block.
-//   static constexpr uint32_t kMinBlocks;  // That must fit a multiprocessor at the same time.
+//   static constexpr uint32_t kMinBlocks;  // Blocks that must fit a multiprocessor at a time.
 //   using Args = ...;                      // Plain, passed by value.
 //   static void Run(const Args& args);     // The work of one thread, by device.h.
 #ifndef PAGODA_KERNELS_CUDA_DEVICE_LAUNCH_H_

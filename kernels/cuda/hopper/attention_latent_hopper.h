@@ -2,12 +2,12 @@
 // pools of 16 bits. All query heads of a token share one key of up to 576 elements, whose first 512
 // elements are its value.
 //
-// A block has 64 rows of a unit (row = token * group + head) against all keys, by wgmma. As in
-// FlashMLA (DeepSeek, 2025), sums of 64 rows x 512 elements take the registers of two warpgroups,
-// which share the work. Keys come by TMA, 32 a tile, into four stages; both products read them
-// there. Two tiles are a pair: consumer w computes S of the pair's tile w, and O of the value's
-// half w for both tiles. The consumers exchange their largest scores, and their weights, in shared
-// memory. Meanwhile the next pair comes into the other two stages.
+// A block has 64 rows of a unit (row = token * group + head) against all keys, by wgmma. The
+// sums of 64 rows x 512 elements take the registers of two warpgroups, which share the work, like
+// in FlashMLA (DeepSeek, 2025). Keys come by TMA, 32 a tile, into four stages; both products read
+// them there. Two tiles are a pair: consumer w computes S of the pair's tile w, and O of the
+// value's half w for both tiles. The consumers exchange their largest scores, and their weights, in
+// shared memory. Meanwhile the next pair comes into the other two stages.
 //
 // Invariants
 // 1. Tile w of the block's pair p, counted over all its rows, is in stage p % 2 * 2 + w. The last

@@ -39,7 +39,7 @@ class Subscribers {
  public:
   Subscribers(const std::string& endpoint, const SubscriberCounts& counts);
   pid_t pid() const { return process_.pid(); }
-  // Ends the subscriptions. Of each message the oldest event counts.
+  // Ends the subscriptions. The oldest event of each message counts.
   Latency End();
 
  private:

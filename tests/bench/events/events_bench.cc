@@ -106,7 +106,7 @@ class EventsBench {
   }
 
   // The server makes the allocations, and prints their times once a second. Seconds with and
-  // without subscribers alternate. Of each kind the median second counts.
+  // without subscribers alternate. The median second of each kind counts.
   void Allocations(int subscribers) const {
     const SubscriberCounts counts{.fast = subscribers - subscribers / 8 * 2,
                                   .slow = subscribers / 8,

@@ -13,7 +13,7 @@ struct CacheBenchOptions {
   std::function<bool(const std::string& id)> wanted = [](const std::string&) { return true; };
   // The size of the pool; the rows have the same size. Far larger than the processor's caches.
   uint64_t pool_bytes = uint64_t{1} << 30;
-  // That a call moves.
+  // The bytes that a call moves.
   uint64_t call_bytes = uint64_t{64} << 20;
 };
 

@@ -26,7 +26,7 @@ using SessionStub =
 // Stops the process if the call failed, and prints the error on standard error.
 void RequireOk(const grpc::Status& status, const char* what);
 
-// Whose calls a connection makes.
+// The client whose calls a connection makes.
 struct Caller {
   // The cache of its sessions. Empty: the configuration's cache, if it is the only one.
   std::string cache;

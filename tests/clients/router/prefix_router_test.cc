@@ -329,7 +329,8 @@ TEST_F(PrefixRouterTest, OtherContentIsRefused) {
   EXPECT_EQ(ReasonOf(Figures("c").error), Reason::kModelMismatch);
   EXPECT_THAT(std::string(Figures("d").error.message()), testing::HasSubstr("whole blocks"));
   EXPECT_THAT(blocks->requests(), IsEmpty());
-  // Without the first one, the others' caches can be used. Of "b" and "c", the first to answer.
+  // Without the first one, the others' caches can be used. The first of "b" and "c" to answer
+  // decides.
   ASSERT_TRUE(router_->RemoveNode("a").ok());
   ASSERT_TRUE(router_->RemoveNode("b").ok());
   model->Send(SnapshotMessage(9, 4, Blocks(2)));

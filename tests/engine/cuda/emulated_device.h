@@ -35,8 +35,8 @@ class EmulatedDevice final : public ComputeDevice {
     uint64_t products = 0;
     uint64_t captures = 0;
     uint64_t graph_launches = 0;
-    uint64_t graphs = 0;       // That exist.
-    uint64_t most_graphs = 0;  // That existed at the same time.
+    uint64_t graphs = 0;       // Graphs that exist.
+    uint64_t most_graphs = 0;  // The most at the same time.
     absl::Status capture;      // The status of captures after their work.
     absl::Status launch;       // The status of the launches of graphs.
     bool graphs_run = true;    // Whether the launch of a graph does anything.

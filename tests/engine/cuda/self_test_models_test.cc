@@ -97,7 +97,7 @@ void Spoil(const RowsView& rows) { rows.data[rows.stride + 1] += 0.01f; }
 struct Fault {
   const char* name;
   const char* model;
-  const char* part;  // That is wrong.
+  const char* part;  // The wrong part.
   std::function<void(TestedKernels&)> plant;
 };
 

@@ -62,7 +62,7 @@ struct CrowdRun {
   int64_t step = 0;
   std::vector<const Outcome*> outcomes = {};
   std::vector<int64_t> arrivals = {};  // In steps.
-  std::vector<bool> heard = {};        // Whose end has been seen.
+  std::vector<bool> heard = {};        // Whether the request's end was seen.
   int64_t longest = 0;  // The longest wait of requests of the higher priority, in steps.
 };
 

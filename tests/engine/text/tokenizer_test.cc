@@ -56,7 +56,7 @@ std::map<TokenId, char> ByteTokens(const std::string& kind) {
 
 // The reference turns each byte of a run of byte tokens into U+FFFD if the run as a whole is not
 // UTF-8. Ours keeps the run's whole characters, as SentencePiece does, because a stream cannot wait
-// for the run's end. Of bytes that are never UTF-8, both make the same.
+// for the run's end. Both do the same with bytes that are never UTF-8.
 void SpoilBrokenRuns(const std::map<TokenId, char>& bytes, std::vector<TokenId>& ids) {
   if (bytes.empty()) return;
   TokenId never = 0;

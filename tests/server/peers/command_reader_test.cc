@@ -21,8 +21,8 @@ std::string Encode(const Command& command) {
   return bytes;
 }
 
-// The commands in `bytes`, which come in parts of at most `part` bytes. As in a connection, what
-// the reader has not taken comes again.
+// The commands in `bytes`, which come in parts of at most `part` bytes. What the reader has
+// not taken comes again, like in a connection.
 absl::StatusOr<std::vector<Command>> ReadAll(const std::string& bytes, size_t part) {
   CommandReader reader;
   std::vector<Command> commands;

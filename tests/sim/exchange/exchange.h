@@ -29,7 +29,7 @@ struct Context {
   // many the store has from there on.
   std::optional<std::array<std::byte, 32>> first;
   uint32_t found = 0;
-  size_t source = 0;  // That was asked.
+  size_t source = 0;  // The source that was asked.
 };
 
 // Steps that wait. The run decides when each one runs.

@@ -17,7 +17,7 @@ struct Plan {
 };
 
 struct Outcome {
-  uint64_t seeds = 0;  // That ran to their end.
+  uint64_t seeds = 0;  // Seeds that ran to their end.
   Coverage coverage;
   std::optional<uint64_t> failed_seed;  // The lowest that failed.
 };

@@ -175,7 +175,7 @@ void Q3_K(const uint8_t* row, uint64_t blocks, const UnpackedRow& to) {
   }
 }
 
-// The scales and minimums of Q4_K and Q5_K: 6 bits each, in 12 bytes. As 8 bytes each.
+// Reads the scales and minimums of Q4_K and Q5_K, 6 bits each in 12 bytes. Writes 8 bytes of each.
 void SixBits(const uint8_t* block, uint64_t group, const UnpackedRow& to) {
   uint32_t words[3];
   __builtin_memcpy(words, block + 4, sizeof(words));

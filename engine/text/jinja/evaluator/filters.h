@@ -15,7 +15,7 @@ namespace pagoda::jinja {
 using FilterCall = Value (*)(Evaluator& evaluator, const Value& value, const Arguments& arguments);
 using FilterTable = absl::Span<const std::pair<absl::string_view, FilterCall>>;
 
-// Null if there is no such filter. Of Jinja's own filters these are absent: filesizeformat, pprint,
+// Null if there is no such filter. These filters of Jinja are absent: filesizeformat, pprint,
 // random, striptags, urlize, wordwrap, xmlattr.
 FilterCall FindFilter(absl::string_view name);
 

@@ -116,7 +116,7 @@ class Parser {
   absl::Status status_;
   int expression_depth_ = 0;
   int statement_depth_ = 0;
-  int loops_ = 0;                     // That `break` can end.
+  int loops_ = 0;                     // The loops that `break` can end.
   bool in_branch_ = false;            // An unknown filter is an error only if it runs.
   std::vector<MacroSyntax*> macros_;  // Around the current token.
 };
