@@ -35,8 +35,8 @@ def test_a_second_vllm_answers_from_the_first_ones_cache(models, tmp_path):
     endpoint = f"unix:{tmp_path}/pagodad.sock"
     environment = os.environ | {"PYTHONPATH": str(installed), "PAGODA_ENDPOINT": endpoint, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
                                 "VLLM_NO_USAGE_STATS": "1"}
-    # The configuration of `pagodad --memory 256MiB`, with other addresses: the default ones can be in
-    # use.
+    # The configuration of `pagodad --memory 256MiB`, with other addresses: the default ones can be
+    # in use.
     (tmp_path / "pagodad.json").write_text(json.dumps({"memory": {"host": "256MiB"}, "server": {
         "unix_socket": f"{tmp_path}/pagodad.sock", "grpc_address": "", "http_address": ""}}))
     daemon = subprocess.Popen([installed / "bin" / "pagodad", "--config", tmp_path / "pagodad.json"], env=environment,
