@@ -60,7 +60,7 @@ enum class Reason : uint8_t {
   kWriterAlive,          // A process that can write the slots is alive. FAILED_PRECONDITION
   // The limit on sequences is reached; nothing changed. RESOURCE_EXHAUSTED
   kTooManySequences,
-  // The limit on the bytes that sequences keep beside their blocks is reached; nothing changed.
+  // The limit on the bytes that sequences keep besides their blocks is reached; nothing changed.
   // RESOURCE_EXHAUSTED
   kSequenceBytesExhausted,
   // The cache holds the KV of another model, or does not say of which model. FAILED_PRECONDITION

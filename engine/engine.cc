@@ -32,7 +32,7 @@
 namespace pagoda {
 namespace {
 
-// How often the engine looks again for capacity that others hold.
+// How often the engine polls for capacity that others hold.
 constexpr absl::Duration kCapacityPause = absl::Milliseconds(5);
 // How often the engine polls fetches from disk.
 constexpr absl::Duration kFetchPause = absl::Milliseconds(1);

@@ -27,7 +27,7 @@ struct MultimodalItem {
   friend bool operator==(const MultimodalItem&, const MultimodalItem&) = default;
 };
 
-// The content of one token beside its id: an extra id (0: none), and its place in a multimodal
+// The content of one token besides its id: an extra id (0: none), and its place in a multimodal
 // item.
 struct TokenExtra {
   uint64_t extra_id = 0;

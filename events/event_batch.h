@@ -70,7 +70,7 @@ class EventBatch {
 
  private:
   // Allocates from pieces, and frees all of them in its destructor. The library's monotonic buffer
-  // grows by half of its size or more, and does not tell how much it holds.
+  // grows by half of its size or more, and does not report how much it holds.
   class Arena final : public std::pmr::memory_resource {
    public:
     explicit Arena(size_t first_bytes) : next_bytes_(first_bytes) {}

@@ -15,7 +15,8 @@ namespace pagoda::kernels {
 // latents (kv.values == kv.keys), a value is the beginning of a key.
 struct CacheGatherParams {
   void* keys = nullptr;    // [N][num_kv_heads][head_dim]; null: keys are not gathered.
-  void* values = nullptr;  // [N][num_kv_heads][value_dim]; likewise. Null if kv.values is.
+  void* values = nullptr;  // [N][num_kv_heads][value_dim]; null: values are not gathered. Null if
+                           // kv.values is.
   ElementType type = ElementType::kFloat32;  // fp32, fp16 or bf16, for both.
   absl::Span<const int32_t> starts;          // [S + 1], ascending from 0 to N.
   absl::Span<const int32_t> block_tables;    // [S][block_table_stride], slot indices, then -1.

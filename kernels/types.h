@@ -46,13 +46,13 @@ struct KvScales {
 // K and V of one layer in every slot of a pool. Element i of token t of head h in slot s is at
 //   keys + s * slot_stride_bytes + h * head_stride_bytes + t * token_stride_bytes + i *
 //   ElementBytes(type),
-// and in `values` likewise. The pool's slots are [layer][K, V][kv_head][token][head_dim]. The
-// kernels follow the strides, so they accept any layout in which the elements of a head are
+// and the same holds for `values`. The pool's slots are [layer][K, V][kv_head][token][head_dim].
+// The kernels follow the strides, so they accept any layout in which the elements of a head are
 // contiguous: [token_slot][kv_head][head_dim] has slot_stride_bytes = tokens_per_block *
 // token_stride_bytes.
 struct KvLayer {
   std::byte* keys = nullptr;    // This layer's K in slot 0. Aligned to the element type.
-  std::byte* values = nullptr;  // This layer's V in slot 0, aligned likewise; latents: `keys`.
+  std::byte* values = nullptr;  // This layer's V in slot 0, aligned as well; latents: `keys`.
   ElementType type = ElementType::kFloat32;
   uint32_t num_slots = 0;
   uint32_t num_kv_heads = 0;

@@ -107,7 +107,7 @@ class SharedMemoryPool final : public Pool {
   // Reserves all of the memory at once, so that a full /dev/shm is an error here and not a SIGBUS
   // later. Sparse memory without a name takes its pages when they are touched. Slots have the same
   // offsets in all kinds of pages; huge pages add their bytes after the last slot. A name that a
-  // dead process left is taken over, together with its bytes if they are kept and have the same
+  // dead process left is adopted, together with its bytes if they are kept and have the same
   // size. A name that a living process owns is refused. Errors: OUT_OF_MEMORY (with the needed and
   // the free bytes), INVALID_ARGUMENT (name in use, or no slots).
   static absl::StatusOr<std::unique_ptr<SharedMemoryPool>> Create(Options options);

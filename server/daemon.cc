@@ -88,10 +88,10 @@ absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& se
                                 server.insecure ? Exposure::kWarned : Exposure::kRefused);
 }
 
-// Address space beside the limits of the configuration: threads, parsed requests, answers.
+// Address space in addition to the limits of the configuration: threads, parsed requests, answers.
 constexpr uint64_t kAddressSpaceBeside = uint64_t{512} << 20;
 
-// gRPC does not look whether an allocation of it failed, and the C++ library ends the process. So
+// gRPC does not check whether an allocation of it failed, and the C++ library ends the process. So
 // under `ulimit -v` the configuration's own limits must fit into what is left of the address space.
 absl::Status CheckAddressSpace(const Config::Server& server) {
   rlimit limit = {};

@@ -61,9 +61,9 @@ class Daemon {
   // Allocates the memory, listens, and starts the bundled engine, if there is one. When it returns,
   // the daemon serves: health is SERVING.
   // Start and Drain report their progress to the service manager, if there is one.
-  // `extra_services` are served beside the daemon's own services and must outlive the daemon, for
-  // example the baseline of a benchmark. The request metrics do not count them, and Drain does not
-  // wait for them.
+  // `extra_services` are served in addition to the daemon's own services and must outlive the
+  // daemon, for example the baseline of a benchmark. The request metrics do not count them, and
+  // Drain does not wait for them.
   // Errors:
   // - INVALID_ARGUMENT: an address or a cache name is in use, the layout is not supported, or the
   //   tokens or TLS files are invalid.

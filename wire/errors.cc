@@ -44,7 +44,7 @@ google::rpc::Status ToProtoStatus(const absl::Status& status, const ErrorMetadat
   // The codes of Abseil, google.rpc and gRPC are the same numbers.
   proto.set_code(static_cast<int>(status.code()));
   // Messages show names and errors of other processes. Both ends make them printable, because a
-  // client can be told by another server.
+  // client can hear from another server.
   proto.set_message(Printable(std::string(status.message())));
   google::rpc::ErrorInfo info;
   info.set_reason(ReasonText(status));

@@ -30,7 +30,7 @@ struct PrefixToFetch {
   std::vector<ClientKey> keys = {};  // In a keyed namespace, instead of tokens.
   std::string tenant = {};           // Who is charged: see AddSequence.
   std::string source = {};           // The peer address of another daemon. Empty: the store.
-  // A limit beside those of the daemon's configuration.
+  // A limit in addition to those of the daemon's configuration.
   std::optional<absl::Duration> deadline = std::nullopt;
 };
 

@@ -50,8 +50,8 @@ std::string_view NodeStateName(NodeState state) {
 }
 
 // A call to the daemon. It owns itself until gRPC has finished with it. A grpc::Channel must not be
-// destroyed on gRPC's own threads, and a context refers to its channel. So a call tells its watch
-// that it is gone only when its context is destroyed.
+// destroyed on gRPC's own threads, and a context refers to its channel. So a call notifies its
+// watch that it is gone only when its context is destroyed.
 class NodeWatch::Call {
  public:
   explicit Call(NodeWatch* watch) : watch_(watch) {}
@@ -307,7 +307,7 @@ bool NodeWatch::OnMessage(const Call* call, const v1::WatchResponse& message) {
   if (stopped_ || call != call_.get()) return false;
   last_sign_ = now;
   FollowedStream::Step step = stream_.Accept(message);
-  // The daemon was restarted after it told about its cache.
+  // The daemon was restarted after it described its cache.
   if (message.epoch() != cache_epoch_) step = FollowedStream::Step::kGap;
   switch (step) {
     case FollowedStream::Step::kGap:

@@ -97,7 +97,7 @@ class Sampler {
   float most_ = 0;
   double inverse_temperature_ = 1;
   std::vector<float> maxima_;  // By block.
-  std::vector<double> sums_;   // Sums of weights, likewise.
+  std::vector<double> sums_;   // Sums of weights, by block.
   // Buffers.
   std::vector<float> penalised_;      // [vocab_size]
   std::vector<float> masked_;         // [vocab_size]

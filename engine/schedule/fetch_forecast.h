@@ -60,7 +60,8 @@ class FetchForecast {
   // Sums over the computed tokens; the latest ones weigh most.
   double computed_tokens_ = 0;
   double computed_seconds_ = 0;
-  // Sums over the fetches, likewise: of 1, the tokens, the seconds, and their products.
+  // Sums over the fetches, of 1, the tokens, the seconds and their products; the latest ones weigh
+  // most.
   double fetches_ = 0;
   double tokens_ = 0;
   double seconds_ = 0;

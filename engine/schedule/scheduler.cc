@@ -38,7 +38,7 @@ void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback
                     SteadyTime arrival, WaitingPlaces::Place place) {
   auto active = std::make_shared<ActiveRequest>();
   active->request = std::move(request);
-  // Each chosen token is looked up among them on the engine's thread.
+  // Each chosen token is looked up in them on the engine's thread.
   std::vector<TokenId>& stops = active->request.stop_tokens;
   std::sort(stops.begin(), stops.end());
   stops.erase(std::unique(stops.begin(), stops.end()), stops.end());

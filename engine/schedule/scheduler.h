@@ -77,7 +77,7 @@ class Scheduler {
     // If nothing else runs: how long a request waits for capacity that other clients of the cache
     // hold.
     absl::Duration capacity_timeout = absl::Seconds(10);
-    // How often the scheduler looks for capacity that only other clients of the cache could have
+    // How often the scheduler polls for capacity that only other clients of the cache could have
     // released.
     absl::Duration probe_pause = absl::Milliseconds(4);
   };
@@ -166,7 +166,7 @@ class Scheduler {
   Progress WaitForCopies();
   Progress WaitForCapacity();
 
-  // Whether the sample does not fit beside the running ones.
+  // Whether the sample does not fit in addition to the running ones.
   bool LacksSlots(const Sample& sample) const;
   bool MayTakeSlot(const Sample& sample) const;
   Fit FitFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
@@ -190,7 +190,7 @@ class Scheduler {
   void TakeTokens(Sample& sample, const SamplingTask& task);
   // Reports the sample's next token, which can end the sample.
   void Take(Sample& sample, const ChosenToken& chosen, absl::Span<const float> row);
-  // Creates the samples beside the first, from the same logits.
+  // Creates the samples after the first, from the same logits.
   void ForkSamples(Sample& first, absl::Span<const float> row);
 
   // Beam searches: scheduler_beams.cc.

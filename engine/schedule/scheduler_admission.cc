@@ -15,8 +15,8 @@ namespace {
 // The most samples that are admitted in one step.
 constexpr size_t kMostProbes = 8;
 
-// The blocks that a waiting search needs soon beside those of the waiting sample, which has the
-// tokens that all beams have.
+// The blocks that a waiting search needs soon in addition to those of the waiting sample, which has
+// the tokens that all beams have.
 uint64_t BlocksOfOtherBeams(const Sample& sample, WindowSize window,
                             TokensPerBlock tokens_per_block) {
   if (!sample.is_beam()) return 0;
@@ -60,8 +60,8 @@ bool Scheduler::LacksSlots(const Sample& sample) const {
   return taken + needed > options_.max_running_sequences;
 }
 
-// Whether the sample fits beside the running ones if those of lower priority are preempted. So a
-// search preempts none unless it can then begin.
+// Whether the sample fits in addition to the running ones if those of lower priority are preempted.
+// So a search preempts none unless it can then begin.
 bool Scheduler::MayTakeSlot(const Sample& sample) const {
   const int32_t priority = sample.request->request.priority;
   const Sample* const lowest = running_.Lowest();
@@ -319,7 +319,7 @@ Scheduler::Progress Scheduler::WaitForCapacity() {
   // fetches.
   if (head.empty()) return Progress::kNone;
   if (!blocked_ || blocked_sample_ != head.front()->name()) return Progress::kMade;
-  // The first waiting sample does not fit beside other clients of the cache.
+  // The first waiting sample does not fit in addition to other clients of the cache.
   if (!blocked_since_.has_value()) blocked_since_ = SteadyNow();
   if (Since(*blocked_since_) < options_.capacity_timeout) return Progress::kNone;
   EndRequest(head.front()->request,

@@ -43,7 +43,8 @@ class WaitingQueue {
   using TenantQueues = std::map<std::string, Queue>;  // None is empty.
 
   const TenantShares& shares_;
-  std::map<int32_t, TenantQueues, std::greater<>> queues_;  // By priority; likewise.
+  // By priority, the highest first. None is empty.
+  std::map<int32_t, TenantQueues, std::greater<>> queues_;
   size_t size_ = 0;
 };
 

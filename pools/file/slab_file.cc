@@ -434,7 +434,7 @@ void SlabFile::Stop() {
     unreported_ += cancelled.size();
   }
   for (std::unique_ptr<Operation>& operation : cancelled) Report(std::move(operation), Stopped());
-  // A second call, which can run beside the first, waits too.
+  // A second call, which can run at the same time, waits too.
   WaitUntilIdle();
   const absl::MutexLock lock(&sync_mutex_);
   engine_->Stop();

@@ -47,10 +47,10 @@ uint64_t TakenMemoryBytes();
 // a thread at a time. Returns 0, or the kernel's error; some pages may be taken then.
 int TakePages(std::byte* data, uint64_t size_bytes, int advice);
 
-// Marks the name of a shared memory object as owned by a living process: a lock on a file beside
+// Marks the name of a shared memory object as owned by a living process: a lock on a file next to
 // the object. The object itself cannot carry the lock. Its descriptors are handed out, and every
 // process that has one, even one opened for reading only, could lock the object and keep the next
-// owner out. The file is removed with the lock; a dead owner's file is taken over. Movable. A
+// owner out. The file is removed with the lock; a dead owner's file is adopted. Movable. A
 // moved-from object holds nothing.
 class OwnerLock {
  public:

@@ -25,9 +25,10 @@ enum class MemoryLifetime : uint8_t {
 enum class MemoryAccess : uint8_t { kRead, kReadWrite };
 
 // Owns the mapping. The creator also owns the name, and holds an OwnerLock while it exists; the
-// lock tells a name left by a dead process from a name in use. An existing object of the name is
-// used only if CheckOwnMemory accepts it. Child processes do not inherit a mapping for writing: a
-// child that touches it gets SIGSEGV. Movable. A moved-from or default object holds nothing.
+// lock distinguishes a name left by a dead process from a name in use. An existing object of the
+// name is used only if CheckOwnMemory accepts it. Child processes do not inherit a mapping for
+// writing: a child that touches it gets SIGSEGV. Movable. A moved-from or default object holds
+// nothing.
 class SharedMemory {
  public:
   // Reserves `size_bytes` zeroed bytes under `name` ("/x"). Replaces a dead owner's object of that
@@ -71,7 +72,7 @@ class SharedMemory {
   void KeepName() { keeps_name_ = true; }
 
   // Whether another opening of the object is open or mapped in any process: a client of an earlier
-  // owner could still write through it. Returns true if the system cannot tell; on some systems
+  // owner could still write through it. Returns true if the system does not know; on some systems
   // readers count too. For an owner.
   bool HasOtherUsers() const;
 

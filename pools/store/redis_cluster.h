@@ -125,7 +125,7 @@ class RedisCluster : private RedisConnection::Owner {
   uint64_t random_;
 
   std::map<RedisAddress, std::unique_ptr<RedisNode>> nodes_;
-  std::vector<RedisNode*> touched_;  // Nodes that Tick looks at.
+  std::vector<RedisNode*> touched_;  // Nodes that Tick visits.
   size_t abandoned_ = 0;             // Waiting calls without a batch.
 
   std::vector<Shard> shards_;

@@ -40,7 +40,7 @@ struct RedisNode {
   absl::Time retry_at = absl::InfinitePast();
   bool is_in_map = false;
   bool is_seed = false;
-  bool is_touched = false;  // It is in the list of nodes that Tick looks at.
+  bool is_touched = false;  // It is in the list of nodes that Tick visits.
 
   bool is_idle() const { return waiting.empty() && puts.empty(); }
   bool has_ready_link() const {

@@ -13,7 +13,7 @@
 //
 // Integers are little-endian. The checksum finds accidents. It does not stop an attacker: who can
 // write to the store can compute it. With a secret, nobody without it can make a value that is
-// accepted, nor tell from its name what a value holds.
+// accepted, nor learn from its name what a value holds.
 #ifndef PAGODA_POOLS_STORE_STORED_VALUE_H_
 #define PAGODA_POOLS_STORE_STORED_VALUE_H_
 

@@ -186,7 +186,7 @@ void Bridges::EndRevokedStreams() {
 std::vector<SubscriberRow> Bridges::Subscribers() const {
   std::vector<SubscriberRow> rows;
   if (feed_ == nullptr) return rows;
-  // Read before the streams are looked at: the streams' ring has everything up to this revision.
+  // Read before the streams are checked: the streams' ring has everything up to this revision.
   const Revision read(feed_->stats().read_revision);
   if (smg_ != nullptr) rows = smg_->Look(read);
   if (zmq_ != nullptr) {

@@ -121,7 +121,7 @@ class RouterFeed {
   std::vector<RouterEvent> pending_;
   size_t sized_ = 0;  // The number of events of pending_ that pending_bytes_ counts.
   size_t pending_bytes_ = 0;
-  size_t content_bytes_ = 0;  // The size of all blocks, when they were told last.
+  size_t content_bytes_ = 0;  // The size of all blocks, when they were last published.
   size_t change_bytes_ = 0;   // The size of the batches since then.
   absl::Time retry_reset_ = absl::InfiniteFuture();
 

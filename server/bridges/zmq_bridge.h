@@ -23,9 +23,9 @@ namespace pagoda::server {
 // (EncodeVllmBatch, at most kFullPayloadBytes unless one block takes more). Thread-safe.
 //
 // A subscriber that is queue_messages() behind misses further messages, and the daemon does not
-// wait for it. A gap in the numbers tells the subscriber to ask for a replay. ZMQ counts messages
-// and not bytes; queue_messages() is chosen so that the largest messages take `subscriber_bytes`.
-// The same holds for the answers to a replay.
+// wait for it. A gap in the numbers shows the subscriber that it needs a replay. ZMQ counts
+// messages and not bytes; queue_messages() is chosen so that the largest messages take
+// `subscriber_bytes`. The same holds for the answers to a replay.
 class ZmqBridge final : public RouterSink {
  public:
   struct Options {

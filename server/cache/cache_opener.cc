@@ -24,7 +24,7 @@
 namespace pagoda::server {
 namespace {
 
-// How often the thread looks for unused caches.
+// How often the thread checks for unused caches.
 constexpr absl::Duration kSweepInterval = absl::Seconds(1);
 // The core needs metadata for each block, which no budget counts: 127 bytes (manager/README.md),
 // and for large blocks 8 bytes a token. With blocks of one byte, the metadata would take more than
@@ -93,7 +93,7 @@ bool HasSessions(ServedCache& cache) {
 }
 
 // The file that lists clients' caches for the next daemon. It lies on the disk if the configuration
-// has one, because a disk outlives a reboot; else beside the shared memory of a warm restart. None
+// has one, because a disk outlives a reboot; else next to the shared memory of a warm restart. None
 // without both.
 std::optional<BroughtCachesFile> FileOf(const Config& config) {
   if (!config.memory.disk.path.empty()) {

@@ -1,4 +1,4 @@
-// The file that tells the next run which caches clients have opened.
+// The file from which the next run learns which caches clients have opened.
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -18,7 +18,7 @@ namespace {
 // More threads do not read memory faster.
 constexpr uint32_t kMaxRecoveryThreads = 8;
 
-// A number that is equal for equal budgets. The stamps store it beside the sizes.
+// A number that is equal for equal budgets. The stamps store it next to the sizes.
 uint64_t BudgetsNote(const Config::Cache& cache) {
   const auto text = [](const TierBudget& budget) {
     const auto* share = std::get_if<FractionBudget>(&budget);

@@ -47,7 +47,7 @@ class KeptMemory {
     std::function<bool(const NamespaceKey&)> accepts;
   };
 
-  // Takes over the stamps beside the pools and recovers the blocks. Until Keep is called, pools and
+  // Adopts the stamps next to the pools and recovers the blocks. Until Keep is called, pools and
   // stamps that this daemon created end with it; found ones stay. Logs the result and reports
   // progress to the supervisor. Errors: those of StampSet::Create.
   static absl::StatusOr<std::unique_ptr<KeptMemory>> Open(PoolSet* pools, const Options& options,

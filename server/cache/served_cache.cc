@@ -95,7 +95,7 @@ uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
 }
 
 // Part of the names of the shared memory. Each start of the same configuration has the same name,
-// so that a daemon takes over the memory that a killed one left. A daemon at another address has
+// so that a daemon adopts the memory that a killed one left. A daemon at another address has
 // another name.
 std::string InstanceName(const Config& config, uint32_t number) {
   std::string name = absl::StrCat(config.cache.name, "-", AddressHash(config));

@@ -40,7 +40,7 @@ struct Identity {
 enum class Access : uint8_t { kTenants, kOperators };
 
 // Whether a generation's answer says how much of the prompt was cached. A tenant that shares the
-// default tenant's namespace does not learn it: the number would tell whether other tenants have
+// default tenant's namespace does not learn it: the number would reveal whether other tenants have
 // used the same prompt (ReuseNumbersFor in admission.h).
 enum class ReuseNumbers : uint8_t { kLeaveOut, kShow };
 

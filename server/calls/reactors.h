@@ -18,7 +18,7 @@ inline void Answer(grpc::ServerUnaryReactor* call, const absl::Status& status) {
   call->Finish(ToGrpcStatus(status));
 }
 
-// Answers a unary call that no interceptor sees, and tells UntakenAnswers of it. Deletes itself.
+// Answers a unary call that no interceptor sees, and reports it to UntakenAnswers. Deletes itself.
 class ObservedAnswer final : public grpc::ServerUnaryReactor {
  public:
   ObservedAnswer(UntakenAnswers::Call call, const grpc::Status& status) : call_(std::move(call)) {

@@ -66,8 +66,8 @@ class RpcMetrics {
   // Counts an answered batch that came through shared memory. RecordBatch counts it too.
   void RecordRingBatch() { ring_batches_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Makes the factory for one server, which tells `answers` of the calls that it intercepts. These
-  // metrics and `answers` must outlive that server.
+  // Makes the factory for one server, which reports to `answers` the calls that it intercepts.
+  // These metrics and `answers` must outlive that server.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory(
       UntakenAnswers* answers);
 

@@ -95,7 +95,7 @@ struct Config {
     };
     std::vector<Layers> layers = {{}};
     // The model of `layers`. It is part of the cache's identity, so that the cache does not serve
-    // KV of another model with the same shape. Without a name, the cache cannot tell models apart.
+    // KV of another model with the same shape. Without a name, the cache cannot distinguish models.
     struct Model {
       std::string name;
       std::string revision;
@@ -261,8 +261,8 @@ struct Config {
     // The short forms for the first and the second tier.
     uint32_t primary_blocks = 0;
     uint32_t secondary_blocks = 0;
-    // The most sequences, and the most bytes that these keep beside their blocks. 0: only the limit
-    // for all tenants applies.
+    // The most sequences, and the most bytes that these keep besides their blocks. 0: only the
+    // limit for all tenants applies.
     uint32_t max_sequences = 0;
     uint64_t max_sequence_bytes = 0;
   };

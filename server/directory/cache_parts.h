@@ -26,7 +26,7 @@ class PoolExport;
 class StatusHistory;
 
 // A daemon numbers its caches from 0. The upper half of a session's id is the number of its cache,
-// so the id alone tells the cache.
+// so the id alone identifies the cache.
 constexpr uint32_t CacheNumberOf(SessionId session) {
   return static_cast<uint32_t>(session.value() >> 32);
 }

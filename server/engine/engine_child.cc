@@ -31,7 +31,7 @@ constexpr absl::Duration kSilence = absl::Seconds(5);
 constexpr absl::Duration kHung = absl::Minutes(1);
 // Between the end of its reports and of its process.
 constexpr absl::Duration kEndsWithin = absl::Seconds(10);
-// How often the supervising thread looks for the order to stop.
+// How often the supervising thread checks for the order to stop.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 // The longest report.
 constexpr size_t kMaxReportBytes = size_t{1} << 20;
@@ -151,7 +151,7 @@ std::string EngineChild::RunOnce() {
 void EngineChild::ReadReports(int link, pid_t process) {
   std::vector<char> bytes(kMaxReportBytes);
   bool asked = false, killed = false;
-  // Counts the looks that found no report. A clock would count the daemon's own standstill, too.
+  // Counts the checks that found no report. A clock would count the daemon's own standstill, too.
   int silent = 0;
   for (;;) {
     pollfd ready = {.fd = link, .events = POLLIN, .revents = 0};

@@ -17,7 +17,8 @@
 
 namespace pagoda::server {
 
-// The program lies beside this one: "/usr/bin/pagoda-engine". Empty if /proc cannot be read.
+// The program is in the folder of this one: "/usr/bin/pagoda-engine". Empty if /proc cannot be
+// read.
 std::string EngineProgram();
 
 // Starts the program in a process group of its own, with `descriptors` as 3, 4 and so on, and with

@@ -133,7 +133,7 @@ Spare& TheSpare() {
   return spare;
 }
 
-// What tells a bound socket of this process from all others: its port, or its Unix name.
+// What distinguishes a bound socket of this process from all others: its port, or its Unix name.
 std::string KnockName(const sockaddr_storage& address, socklen_t size) {
   size_t begin = 0;
   size_t end = size;
@@ -244,7 +244,7 @@ int AcceptByRule(int listener, sockaddr* address, socklen_t* size, Accept next) 
     if (fd < 0 && IsListeners(errno)) return -1;
     if (fd < 0 && IsLack(errno)) {
       if (!TheSpare().Drop(next)) {
-        // The connection goes on waiting. Every later one makes the listener look again; one comes
+        // The connection goes on waiting. Every later one makes the listener check again; one comes
         // each second (ListenerWatch).
         absl::SleepFor(kNoDescriptorPause);
         return NobodyWaits();

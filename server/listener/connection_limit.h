@@ -23,7 +23,7 @@ struct StreamLimits {
 
   // For a server with these keys of the configuration.
   static StreamLimits For(size_t max_calls, size_t max_calls_per_connection) {
-    // Calls in kept places, health checks, and refused calls are open beside the others.
+    // Calls in kept places, health checks, and refused calls are open in addition to the others.
     constexpr size_t kOthers = 2 * OpenCalls::kKeptPlaces + 256;
     return {.open = 2 * max_calls_per_connection,
             .all_waiting = max_calls + kOthers,

@@ -36,10 +36,10 @@ class ListenerWatch {
   // Starts the thread that calls Look every second. Errors: those of Thread::Start.
   absl::Status Start();
 
-  // Sees which listeners have accepted something since the last look, and connects to them again.
+  // Sees which listeners have accepted something since the last check, and connects to them again.
   void Look() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The listener that has been silent for longest. The time is that of the looks, so that it does
+  // The listener that has been silent for longest. The time is that of the checks, so that it does
   // not grow while the process is stopped.
   struct Silence {
     std::string listener;  // "127.0.0.1:7070" or a path.
@@ -54,7 +54,7 @@ class ListenerWatch {
     socklen_t size;
     int type;
     std::vector<int> sockets;
-    uint32_t accept_calls = 0;  // At the last look.
+    uint32_t accept_calls = 0;  // At the last check.
     FileDescriptor knock;       // The connection that waits, if any.
     bool was_knocked = false;
     int64_t silent_looks = 0;

@@ -23,7 +23,7 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// A handle to a process. Its pidfd tells for certain whether that process is alive: a process id
+// A handle to a process. Its pidfd shows for certain whether that process is alive: a process id
 // can be reused, a pidfd cannot.
 class PeerProcess {
  public:

@@ -14,7 +14,7 @@ namespace {
 
 bool SameSession(SessionRef a, SessionRef b) { return a.id == b.id && a.token == b.token; }
 
-// Whether two live processes are known to be the same. Pidfds tell this even for a process that has
+// Whether two live processes are known to be the same. Pidfds show this even for a process that has
 // no id here because it is in another PID namespace.
 bool SameProcess(const PeerProcess& a, const PeerProcess& b) {
   const uint64_t one = a.identity().pidfd_inode, other = b.identity().pidfd_inode;

@@ -29,7 +29,7 @@ namespace pagoda::server {
 // without a pidfd counts as alive. Thread-safe.
 //
 // Invariants:
-//   1. A process is recorded, here and in the table beside the pools, before it gets a descriptor.
+//   1. A process is recorded, here and in the table next to the pools, before it gets a descriptor.
 //   2. A process is forgotten only when it has ended, or when its session is over and has nothing
 //      quarantined.
 class WriterProcesses {
@@ -99,9 +99,10 @@ class WriterProcesses {
   bool AcknowledgeOld(SessionRef session, const std::optional<std::string>& tenant)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Forgets dead processes and ended sessions, tells the core which sessions have no writer, and
-  // releases what these left behind. Returns the number of sessions released. Call it periodically,
-  // and before sessions expire. Cost: O(writers + quarantines), regardless of their blocks.
+  // Forgets dead processes and ended sessions, reports to the core which sessions have no writer,
+  // and releases what these left behind. Returns the number of sessions released. Call it
+  // periodically, and before sessions expire. Cost: O(writers + quarantines), regardless of their
+  // blocks.
   size_t Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -22,7 +22,7 @@ struct WriterRow {
   std::string tenant;  // Its name, at most kMaxTenantBytes; empty: none.
 };
 
-// A table of writers in its own shared memory, beside the pools. Its rows survive the daemon,
+// A table of writers in its own shared memory, next to the pools. Its rows survive the daemon,
 // however the daemon ends, because a row is complete before it counts. A daemon that finds the
 // pools of a dead one thereby knows which processes can still write to them.
 // Thread-compatible. Holds a lock on its memory while it exists.

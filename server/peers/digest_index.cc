@@ -94,7 +94,7 @@ class DigestIndex::Window {
     ForgetWaiting();
   }
 
-  // --- Blocks that a snapshot has told before their parents ---
+  // --- Blocks that a snapshot has delivered before their parents ---
 
   struct Waiting {
     BlockId parent;

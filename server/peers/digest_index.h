@@ -37,7 +37,7 @@ namespace pagoda::server {
 //
 // Invariants
 // 1. An entry that is there after the events up to a revision had its content at that revision.
-//    Entry::stored tells since when: the same entry later means the same content in between.
+//    Entry::stored says since when: the same entry later means the same content in between.
 // 2. Memory: about 50 bytes for each block of all tiers, and 32 more with a secret. While it reads
 //    a snapshot, also the tokens of blocks that came before their parents.
 // 3. mutex_ is held for at most one piece of kPieceTokens tokens or one piece of a snapshot at a
@@ -76,7 +76,7 @@ class DigestIndex {
   // The block of the window with this name now. Nothing: there is none.
   std::optional<Entry> Find(uint32_t window_index, const Name& name) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether the block had the entry's content all the time from entry.stored to `revision`, which
-  // the log has. False also if the index is too far behind to tell.
+  // the log has. False also if the index is too far behind to know.
   bool HadUntil(uint32_t window_index, const Entry& entry, Revision revision)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

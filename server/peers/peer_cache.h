@@ -41,7 +41,7 @@ class PeerCache {
     // null if they outlive it anyway.
     std::shared_ptr<const void> owner = nullptr;
     std::string secret = {};  // See RedisOptions::secret.
-    // For tests: Get calls it between its first look at the block and its second.
+    // For tests: Get calls it between its first read of the block and its second.
     std::function<void()> between_looks = nullptr;
   };
   static constexpr size_t kPartBytes = 128 << 10;  // The most of a part.

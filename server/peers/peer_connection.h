@@ -1,4 +1,4 @@
-// The connection of another daemon, or of whoever looks.
+// The connection of another daemon, or of any other client.
 #ifndef PAGODA_SERVER_PEERS_PEER_CONNECTION_H_
 #define PAGODA_SERVER_PEERS_PEER_CONNECTION_H_
 

@@ -197,7 +197,7 @@ class PeerServer::Loop {
     has_ended_ = true;
   }
 
-  // Serves the caches that others have added, and lets go of those that they have removed. False:
+  // Serves the caches that others have added, and drops those that they have removed. False:
   // stop.
   bool TakeChanges() {
     PeerCommands::Caches before;  // Ends without the lock.

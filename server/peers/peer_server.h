@@ -58,7 +58,7 @@ class PeerServer {
     size_t max_connections = 256;  // The most admitted connections. Further ones get an error.
     // How long a connection may take for the TLS handshake and its token.
     absl::Duration login_timeout = absl::Seconds(3);
-    // How long a client may take to read a whole reply, beside a second for each
+    // How long a client may take to read a whole reply, in addition to a second for each
     // kLeastBytesPerSecond of it.
     absl::Duration stall_timeout = absl::Seconds(5);
     // How long a connection may be silent.

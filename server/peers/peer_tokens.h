@@ -22,7 +22,7 @@ class PeerTokens {
   static absl::StatusOr<PeerTokens> Read(std::string path, Exposure exposure);
 
   bool are_required() const { return !path_.empty(); }
-  // The token's digest; nothing if it is not valid. The time tells nothing about valid tokens.
+  // The token's digest; nothing if it is not valid. The time reveals nothing about valid tokens.
   std::optional<TokenDigest> Check(absl::string_view token) const;
   // Whether a token that was valid still is.
   bool Knows(const TokenDigest& digest) const;

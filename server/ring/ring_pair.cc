@@ -202,7 +202,7 @@ absl::Status RingPair::WriteAnswer(const std::string& answer) {
 absl::Status RingPair::WriteRefusal(const absl::Status& why) {
   const ring::Writer::Outcome outcome =
       answers_.Write(ring::Kind::kRefusal, ToProtoStatus(why).SerializeAsString());
-  // A reason that long ends the pair, and gRPC tells it.
+  // A reason that long ends the pair, and gRPC reports it.
   return outcome == ring::Writer::Outcome::kTooLarge ? why : Announce(outcome);
 }
 

@@ -35,8 +35,8 @@ namespace pagoda::server {
 // The limit: a float8 block with scales that is not full yet. If its client computes further tokens
 // meanwhile, a larger one can raise the block's scale, and the client then writes the block's
 // earlier elements anew. A message can have old elements with the new scale, or the reverse, and
-// these tokens' numbers are then wrong by a power of two. Nothing tells the core of such writes. So
-// a caller reads full blocks only, or reads while the client computes nothing for the sequence.
+// these tokens' numbers are then wrong by a power of two. Nothing reports such writes to the core.
+// So a caller reads full blocks only, or reads while the client computes nothing for the sequence.
 class MaterializeStream final : public grpc::ServerWriteReactor<v1::MaterializeResponse> {
  public:
   struct Options {

@@ -54,9 +54,9 @@ class CacheExchange {
   };
   using FetchDone = std::function<void(const absl::StatusOr<Fetched>&)>;
   // Fetches what lies on disk alone, then what the source has behind it. The session names the
-  // prompt, and its tenant is charged. `most`: a limit beside that of the configuration. `source`:
-  // null is the daemon's store. `done` runs on a thread of the cache, or within the call; it must
-  // not block. Errors: those of PrefetchPrefix, ConfinedPrompt, CheckReaders and Execute;
+  // prompt, and its tenant is charged. `most`: a limit in addition to that of the configuration.
+  // `source`: null is the daemon's store. `done` runs on a thread of the cache, or within the call;
+  // it must not block. Errors: those of PrefetchPrefix, ConfinedPrompt, CheckReaders and Execute;
   // TOO_MANY_CALLS (the tenant has a quarter of fetch.max_waiting already; the default tenant has
   // no such limit).
   void Fetch(SessionRef session, StoredPrompt prompt, absl::Duration most,

@@ -56,7 +56,7 @@ absl::StatusOr<RedisOptions> StoreOptions(const Config& config) {
   absl::StatusOr<std::string> secret = ReadStoreSecret(config);
   if (!secret.ok()) return secret.status();
   options.secret = *std::move(secret);
-  // The store reads the password at each connect. A file that is not there is told at the start.
+  // The store reads the password at each connect. A missing file is reported at the start.
   const absl::StatusOr<std::string> password =
       ReadSecret("store.password_file", store.password_file, config);
   if (!password.ok()) return password.status();

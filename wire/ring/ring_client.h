@@ -53,7 +53,7 @@ class Client {
 
  private:
   Client(std::unique_ptr<Memory> memory, FileDescriptor wake);
-  // Whether there is something to look at: an answer, or the end.
+  // Whether there is something to read: an answer, or the end.
   bool Ready() const;
   // Sleeps until Ready or `deadline`. False at the deadline.
   bool Sleep(Clock::time_point deadline);

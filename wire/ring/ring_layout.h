@@ -39,7 +39,7 @@ struct Positions {
   // Written by the reader: the bytes before this position can be overwritten.
   alignas(kCacheLine) std::atomic<uint64_t> read;
   // 1 while the reader sleeps or is about to: the writer of a message then wakes it through the
-  // pair's socket. The reader sets it, and looks for a message once more before it sleeps.
+  // pair's socket. The reader sets it, and checks for a message once more before it sleeps.
   std::atomic<uint32_t> waiting;
 };
 

@@ -13,7 +13,7 @@ namespace pagoda::ring {
 //
 // Invariants:
 //   1. No value in the memory makes an access outside the ring, or a loop that does not end.
-//   2. A message is copied out before anything looks at its bytes.
+//   2. A message is copied out before anything reads its bytes.
 //   3. The reader's own position is kept outside the memory, so the writer cannot move it.
 class Reader {
  public:

@@ -103,7 +103,7 @@ class Chart {
   // A mark at 1, 2 and 5 times each power of ten.
   void DrawCapacities() {
     Rule(kLeft, kTop, kLeft, kBottom, "#222222");
-    // More of them than this would not fit beside each other.
+    // More of them than this would not fit next to each other.
     const bool only_powers = most_ - least_ > 3;
     for (double power = 1; power < 1e12; power *= 10) {
       for (const int digit : {1, 2, 5}) {

@@ -38,7 +38,7 @@ struct TraceTurn {
 //    prompt.
 //
 // Approximations:
-// * The trace does not tell whether the reply is in B's prompt. If a client removes a part of the
+// * The trace does not show whether the reply is in B's prompt. If a client removes a part of the
 //   reply (for example its reasoning) and the prompt is long enough nevertheless, B counts as the
 //   next turn.
 // * Without chat ids, the first request with a shared system prompt can take the second one for its

@@ -26,7 +26,7 @@ namespace {
 
 constexpr absl::Duration kStatusInterval = absl::Milliseconds(250);
 
-// The progress bar with the daemon's occupancy beside it.
+// The progress bar with the daemon's occupancy next to it.
 class LiveView {
  public:
   // `cache` is the name of the daemon's cache; empty: its only one.

@@ -194,7 +194,7 @@ PyObject* NewRing(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
     return nullptr;
   }
   return Guarded([&]() -> PyObject* {
-    // dup tells a descriptor from a number, and the caller keeps its own.
+    // dup distinguishes a descriptor from a number, and the caller keeps its own.
     FileDescriptor memory(fcntl(memory_fd, F_DUPFD_CLOEXEC, 0));
     FileDescriptor wake(memory.valid() ? fcntl(wake_fd, F_DUPFD_CLOEXEC, 0) : -1);
     if (!wake.valid()) return PyErr_SetFromErrno(PyExc_OSError);

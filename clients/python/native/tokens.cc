@@ -73,7 +73,7 @@ class Field {
     return true;
   }
 
-  // REQUIRES: Begin was told of a token at this index.
+  // REQUIRES: `index` is below the number of tokens that Begin got.
   void Put(Py_ssize_t index, uint32_t token) {
     std::memcpy(tokens_ + index * kTokenBytes, &token, sizeof(token));
   }

@@ -51,7 +51,7 @@ struct RotaryConfig {
   uint32_t original_max_position_embeddings = 0;
   // kDivisors and kLongRope: a number for each frequency. Otherwise empty.
   std::vector<float> divisors;
-  std::vector<float> long_divisors;  // kLongRope: likewise.
+  std::vector<float> long_divisors;  // kLongRope: a number for each frequency.
   float beta_fast = 32.0f;           // kYarn.
   float beta_slow = 1.0f;
   bool truncate = true;           // kYarn: the bounds of the linear part are whole indices.

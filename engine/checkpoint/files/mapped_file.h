@@ -20,7 +20,7 @@ namespace pagoda {
 // here:
 // 1. The first object installs a handler of SIGBUS for the process, in front of the previous one.
 //    If a mapped page has no bytes any more, or cannot be read, the handler puts zeroes there and
-//    notes it. The process goes on.
+//    records it. The process goes on.
 // 2. So bytes are what they were at Open only if CheckUnchanged says so after they were read.
 //    Nobody may use what was computed from them before it has.
 class MappedFile {

@@ -28,13 +28,13 @@ struct ModelWeights {
   struct Attention {
     Linear query_key_value;  // [Q + K + K][H]
     Vector query_norm;       // [D], null without ModelConfig::query_key_norm.
-    Vector key_norm;         // [D], likewise.
+    Vector key_norm;         // [D], with the same condition.
     Vector sinks;            // [num_heads], null without ModelConfig::attention_sinks.
   };
   // L: latent_dim, R: rotary_dim, P: plain_dim and S: value_dim of ModelConfig::latent.
   struct LatentAttention {
     Linear query_down;  // [query_rank][H], null if queries come from the hidden state.
-    Vector query_norm;  // [query_rank], likewise.
+    Vector query_norm;  // [query_rank], with the same condition.
     Linear query_up;    // [num_heads * (P + R)][query_rank or H]
     Linear key_down;    // [L + R][H]
     Vector key_norm;    // [L]

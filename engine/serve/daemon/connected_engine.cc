@@ -21,7 +21,7 @@ constexpr absl::Duration kMostPause = absl::Seconds(2);
 constexpr absl::Duration kCheckTime = absl::Seconds(1);
 // How long the daemon has for a tenant's part of a step.
 constexpr absl::Duration kTenantTime = absl::Seconds(3);
-// Before a request looks again for a place in the engine's queue.
+// The pause before a request tries again to get a place in the engine's queue.
 constexpr absl::Duration kQueuePause = absl::Milliseconds(5);
 
 // Limits how often one request is run, because the request itself may be the reason why daemons
@@ -321,9 +321,9 @@ absl::Status ConnectedEngine::FindSession(const RunPtr& run) {
 absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why,
                                             const RunPtr& run) {
   if (session_ != session) return absl::OkStatus();  // Another request has reconnected.
-  // The requests that waited beside the one that searched in vain do not wait as long again.
+  // The requests that waited while another one searched in vain do not wait as long again.
   if (absl::Status known = KnownOutcome(session); !known.ok()) return known;
-  // A request that gave up has looked for part of the time.
+  // A request that gave up has searched for part of the time.
   if (search_begun_.first != session) search_begun_ = {session, absl::Now()};
   const absl::Time start = search_begun_.second;
   const absl::Time deadline = start + options_.reconnect;

@@ -44,13 +44,14 @@ class ConnectedEngine final : public Generator {
     };
     std::optional<BroughtCache> brings;
     Engine::Options engine;
-    absl::Duration reconnect = absl::Seconds(60);  // How long to look for a daemon that went away.
+    // How long to search for a daemon that went away.
+    absl::Duration reconnect = absl::Seconds(60);
     // How long to ask a daemon again that refuses the first session because it is busy.
     absl::Duration patience = absl::ZeroDuration();
     // Receives messages for people about the connection, on any thread.
     std::function<void(const std::string&)> say;
     // Called on any thread when no daemon was found within `reconnect`, or another error ends the
-    // search. Later requests look again. Must not use the engine.
+    // search. Later requests search again. Must not use the engine.
     std::function<void(const absl::Status&)> on_lost;
   };
 
@@ -169,7 +170,7 @@ class ConnectedEngine final : public Generator {
   std::atomic<int> over_ = 0;
   std::atomic<bool> answers_ = true;  // Whether the daemon answered the last Probe.
   mutable absl::Mutex mutex_;
-  // The tenants' sessions beside the engine's last session; null before the first one.
+  // The tenants' sessions that belong to the engine's last session; null before the first one.
   std::shared_ptr<TenantSessions> sessions_ ABSL_GUARDED_BY(mutex_);
   // The prompts that are being fetched: what is to be called at the end of each.
   std::map<uint64_t, std::function<void(uint32_t)>> fetches_ ABSL_GUARDED_BY(mutex_);
@@ -184,7 +185,7 @@ class ConnectedEngine final : public Generator {
   std::atomic<bool> may_have_store_ = true;
   // Both are used by the reconnecting thread.
   Search search_;
-  // When it began to look for the next session, and after which one.
+  // When it began to search for the next session, and after which one.
   std::pair<int, absl::Time> search_begun_ = {-1, absl::InfinitePast()};
   std::unique_ptr<Engine> engine_;  // Its client uses the others.
   Thread reconnecting_;             // Last: it uses the others.

@@ -26,7 +26,7 @@ class DaemonLink {
   // FAILED_PRECONDITION if no daemon has started this process.
   static absl::StatusOr<v1::EngineStart> ReadStart();
 
-  // Starts the thread that looks for the daemon's end. Errors: those of Thread::Start.
+  // Starts the thread that checks for the daemon's end. Errors: those of Thread::Start.
   absl::Status Start();
   ~DaemonLink();
 

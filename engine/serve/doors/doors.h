@@ -24,7 +24,7 @@ void PrepareProcess(const server::Config& config);
 
 // Loads the model and serves until `stop` is notified, then drains. `options`: the connection to
 // the daemon; the configuration has the rest. Without a link, prints to standard output where
-// callers reach it, when it is ready; with a link, tells the daemon. Errors: those of
+// callers reach it, when it is ready; with a link, reports it to the daemon. Errors: those of
 // ConnectedEngine::Create and EngineServer::Start.
 absl::Status ServeUntil(const absl::Notification& stop, server::Config config,
                         ConnectedEngine::Options options, DaemonLink* link);

@@ -13,7 +13,7 @@ struct PromptQueues {
   TenantQueues bodies{TenantQueues::Limits{}};
   // Texts to tokenise: milliseconds.
   TenantQueues texts{TenantQueues::Limits{}};
-  // Grammars to compile, and the texts beside them: up to seconds.
+  // Grammars to compile, and the texts that come with them: up to seconds.
   TenantQueues grammars{TenantQueues::Limits{}};
 
   absl::Status started() const {

@@ -1,4 +1,4 @@
-// The part of a chat request that the model's chat template is told.
+// The part of a chat request that the model's chat template receives.
 #ifndef PAGODA_ENGINE_SERVE_OPENAI_API_CONVERSATION_H_
 #define PAGODA_ENGINE_SERVE_OPENAI_API_CONVERSATION_H_
 

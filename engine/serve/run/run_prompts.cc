@@ -91,7 +91,7 @@ class PromptRunner {
              [&](uint64_t done) {
                bar.Update(std::min(done, bytes), FormatBytes(bytes), absl::Now());
              },
-         // The next prompt looks for a daemon again.
+         // The next prompt searches for a daemon again.
          .on_lost = [](const absl::Status& why) { SayAsEngine(std::string(why.message())); }});
     bar.Clear();
     if (!engine.ok()) return engine.status();

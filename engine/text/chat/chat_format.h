@@ -25,7 +25,7 @@ struct ChatMessage {
   std::string fields;
 };
 
-// What a template is told.
+// The input of a template.
 struct Conversation {
   absl::Span<const ChatMessage> messages;
   absl::Span<const std::string> tools = {};  // Each a JSON object.
@@ -45,7 +45,7 @@ class ChatFormat {
   static absl::StatusOr<ChatFormat> From(const ChatSettings& settings, const Tokenizer& tokenizer);
 
   // The prompt with its special tokens, up to the beginning of the answer. `now` is for models that
-  // are told the date. Errors: INVALID_PROMPT (there are no messages; something is not JSON; the
+  // get the date. Errors: INVALID_PROMPT (there are no messages; something is not JSON; the
   // template refuses the conversation, fails on it, or needs more than its bounds),
   // INVALID_CHECKPOINT (the template uses a filter that does not exist).
   absl::StatusOr<std::string> Render(const Conversation& conversation, absl::CivilSecond now) const;

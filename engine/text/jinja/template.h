@@ -27,7 +27,7 @@ struct Field {
   std::string text;
 };
 
-// What a template is told. Later fields replace earlier ones of the same name.
+// The input of a template. Later fields replace earlier ones of the same name.
 struct TemplateInput {
   // `messages` and `tools` cannot be among them: the members below replace them. A JSON object
   // whose members are variables has at most 1,024.

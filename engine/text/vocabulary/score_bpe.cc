@@ -71,7 +71,7 @@ class ScoreBpe::Merger {
     }
   };
 
-  // Looks at the clock now and then.
+  // Reads the clock now and then.
   bool IsLate() {
     if (++steps_ % kStepsBetweenLooks == 0 && absl::Now() > deadline_) is_late_ = true;
     return is_late_;

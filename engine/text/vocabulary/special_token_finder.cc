@@ -11,14 +11,14 @@
 namespace pagoda {
 namespace {
 
-// How many bytes are searched between looks at the clock.
+// How many bytes are searched between two readings of the clock.
 constexpr size_t kBytesPerLook = 1 << 8;
 
 uint16_t Beginning(char first, char second) {
   return static_cast<uint16_t>(static_cast<uint8_t>(first) << 8 | static_cast<uint8_t>(second));
 }
 
-// Appends the part. Texts beside each other become one: a cluster can begin and end with text.
+// Appends the part. Adjacent texts become one: a cluster can begin and end with text.
 void Append(const SpecialTokenFinder::Part& part, std::vector<SpecialTokenFinder::Part>& parts) {
   if (part.text.empty()) return;
   if (!parts.empty() && !parts.back().token.has_value() && !part.token.has_value()) {

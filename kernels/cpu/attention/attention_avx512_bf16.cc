@@ -276,7 +276,7 @@ inline void AddSeenValues(const PrefillBlock& block, const uint16_t* weights) {
   }
 }
 
-// scratch: the scores, [kBlockRows][kPackTokens], then the weights in bf16, likewise.
+// scratch: the scores, [kBlockRows][kPackTokens], then the weights in bf16, in the same shape.
 void Prefill(const PrefillBlock& block) {
   auto* scores = static_cast<float*>(block.scratch);
   auto* weights = reinterpret_cast<uint16_t*>(scores + kBlockRows * kPackTokens);

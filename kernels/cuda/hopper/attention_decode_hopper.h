@@ -66,7 +66,7 @@ class HopperDecodeKernel {
   static constexpr uint32_t kOtherBytes =
       kQueryBytes + kConsumers * kResultBytes + kEndBytes + kBarrierBytes;
   static constexpr uint32_t kMinBlocks = kDim > 128 ? 1 : 2;
-  // The slots that fit beside the other bytes into a multiprocessor's 227 KiB, less 1 KiB per
+  // The slots that fit with the other bytes into a multiprocessor's 227 KiB, less 1 KiB per
   // block.
   static constexpr uint32_t kFitting = (226 * 1024 / kMinBlocks - 1024 - kOtherBytes) / kTileBytes;
   static constexpr uint32_t kSlots = kFitting < 16 ? kFitting : 16;

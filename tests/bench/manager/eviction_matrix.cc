@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kLru[] = "lru";
 constexpr int64_t kMostHours = 1000;      // Later requests count in the last one.
-constexpr uint64_t kBytesOfABlock = 256;  // Beside its tokens.
+constexpr uint64_t kBytesOfABlock = 256;  // The bytes in addition to its tokens.
 
 std::string Id(const std::string& name, const std::string& policy, const std::string& suffix) {
   return absl::StrCat("eviction_", name, "_", policy, "_", suffix);

@@ -36,7 +36,7 @@ class EvictionMatrix {
   struct RowOptions {
     std::string name;                   // In the figures' ids: "chat_overlap".
     const Trace* trace = nullptr;       // Outlives the matrix.
-    std::vector<std::string> policies;  // Beside lru.
+    std::vector<std::string> policies;  // The policies besides lru.
     uint32_t blocks = 0;
     uint32_t lower_blocks = 0;               // 0: one tier.
     std::optional<ServiceModel> service;     // nullopt: requests run one by one.

@@ -14,7 +14,7 @@ namespace pagoda::bench {
 // operations under way, until its standard input closes. Returns the exit status.
 int RunBusyTenants(const std::string& endpoint, Target target);
 
-// Stopped, until they are told to go on. Not thread-safe.
+// The tenants are stopped until GoOn. Not thread-safe.
 class BusyTenants {
  public:
   // Loads the server with this endpoint, which has the role kTenants.

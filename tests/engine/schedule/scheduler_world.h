@@ -22,7 +22,7 @@
 
 namespace pagoda {
 
-// A client that counts the operations, and fails when told to.
+// A client that counts the operations, and fails on request.
 class WatchedClient : public CacheClient {
  public:
   explicit WatchedClient(std::unique_ptr<CacheClient> client) : client_(std::move(client)) {}

@@ -1,4 +1,4 @@
-// What a template is told, and values at the edges of their types.
+// A template's input, and values at the edges of their types.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

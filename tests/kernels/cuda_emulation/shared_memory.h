@@ -31,7 +31,7 @@ class SharedMemory {
   // address cannot hold one.
   bool MakeBarrier(uint32_t thread, uint32_t address);
 
-  // A copy by the asynchronous proxy in pieces of 16 bytes. A barrier's phase tells its end.
+  // A copy by the asynchronous proxy in pieces of 16 bytes. A barrier's phase shows its end.
   bool BeginBox(uint32_t thread, uint32_t address);
   void EndBox(uint32_t address, const std::byte* bytes, uint32_t barrier, uint32_t phase);
 
@@ -48,7 +48,7 @@ class SharedMemory {
   // The last accesses to 4 bytes.
   struct Word {
     uint16_t writer = kNobody;   // A thread; kBox: the asynchronous proxy.
-    uint16_t copier = kNobody;   // The thread whose copy is in flight; kBox likewise.
+    uint16_t copier = kNobody;   // The thread whose copy is in flight, or kBox: the proxy.
     uint16_t products = 0;       // The number of products that will read it.
     uint16_t barrier = kNobody;  // The barrier of a box that has arrived.
     uint32_t write_epoch = 0;    // The epoch of the writer's warp; for a box the barrier's phase.

@@ -30,7 +30,7 @@ std::vector<ServerKind> InstalledServers();
 // A server in its own directory, without persistence.
 class RedisServer {
  public:
-  // `arguments`: further options of the server. Waits until it answers; is_up() tells whether it
+  // `arguments`: further options of the server. Waits until it answers; is_up() says whether it
   // did. If another process has taken its port meanwhile, it takes another one.
   RedisServer(const ServerKind& kind, std::vector<std::string> arguments);
   ~RedisServer() { Kill(); }

@@ -14,7 +14,7 @@ namespace pagoda {
 
 class RespClient {
  public:
-  // Connects to 127.0.0.1. is_open() tells whether it could.
+  // Connects to 127.0.0.1. is_open() says whether it could.
   explicit RespClient(uint16_t port);
 
   bool is_open() const { return fd_.valid(); }

@@ -148,7 +148,7 @@ Config ConfigWithTokens(const std::string& folder) {
 
 enum class CallKind : uint8_t { kExecute, kSession };
 
-// A service whose core notes on which threads batches run: it asks for the time once for each. A
+// A service whose core records on which threads batches run: it asks for the time once for each. A
 // test makes one call, because the end of a stream asks for the time too.
 class WhereBatchesRunTest : public ::testing::TestWithParam<CallKind> {
  protected:

@@ -63,7 +63,7 @@ struct SimConfig {
   bool extra_ids = false;
   bool items = false;
   std::vector<NamespaceKey> name_spaces;
-  std::vector<TenantOptions> tenants;  // Beside the default tenant; may be empty.
+  std::vector<TenantOptions> tenants;  // The tenants besides the default tenant; may be empty.
   bool steps = false;                  // Some sessions count steps.
   uint32_t retention_percent = 0;      // Sequences with wishes.
   uint32_t copy_failure_permille = 0;

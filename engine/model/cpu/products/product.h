@@ -35,7 +35,7 @@ class Product {
   Product(const dnnl::engine& engine, const dnnl::memory::desc& weights, uint64_t rows,
           uint64_t inputs, uint64_t outputs, uint32_t num_workers);
 
-  // The scratch memory of a worker, beside the output.
+  // The scratch memory of a worker, in addition to the output.
   uint64_t scratch_bytes() const { return scratch_bytes_; }
 
   // output [rows][outputs] fp32, contiguous. Different workers can run it at the same time. False

@@ -45,8 +45,8 @@ class ComputeDevice {
   // Aligned to 64 bytes, uninitialised. REQUIRES: bytes > 0. Errors: OUT_OF_MEMORY with the wanted
   // and the free bytes; INTERNAL.
   virtual absl::StatusOr<std::byte*> Allocate(MemorySide side, uint64_t bytes) = 0;
-  // Waits for work on the device, which could still use the memory. In a capture it only notes the
-  // memory, which is freed when the capture has ended.
+  // Waits for work on the device, which could still use the memory. In a capture it only records
+  // the memory, which is freed when the capture has ended.
   virtual void Free(MemorySide side, std::byte* memory) = 0;
 
   // Copies between the device and pinned memory, in either direction and in the stream's order.

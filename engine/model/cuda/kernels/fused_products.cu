@@ -200,8 +200,8 @@ struct FusedProductKernel {
   }
 
   // Norms and rounds the input's rows into shared memory. Each block does it for itself: the rows
-  // are short beside the weights. A thread has the same elements of a row in all passes, and loads
-  // those of all rows together.
+  // are short compared with the weights. A thread has the same elements of a row in all passes, and
+  // loads those of all rows together.
   static PAGODA_DEVICE void Stage(const Args& args) {
     const uint32_t base = kernels::cuda::SharedBase() + 2 * kSumsBytes;
     const bool is_normed = args.norm != nullptr;

@@ -153,7 +153,7 @@ class CublasLtProducts final : public DeviceProducts {
     if (status.ok() && adds_bias) {
       made.adds_bias = true;
       status = Set(made.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      // The heuristic can look at its alignment.
+      // The heuristic can read its alignment.
       if (status.ok()) {
         status = Set(made.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
       }

@@ -84,7 +84,7 @@ struct TestedKernels {
 //   fused_products          sm80, cublaslt. 4e-3. fp64. For engines that multiply in 16 bits. Both
 //                           are timed with a layer of the model and one row, over
 //                           request.timing_bytes of weights. sm80: one kernel for a product of few
-//                           rows and what is beside it. cublaslt: the separate kernels.
+//                           rows and the operations around it. cublaslt: the separate kernels.
 //   token_draws             portable. 0: the number of wrong tokens. Plain loops in fp64. Without
 //                           it the host chooses the tokens.
 //   step_graphs             captured. 0: the number of floats that differ between some launches and

@@ -76,8 +76,8 @@ struct Call {
   uint32_t num_heads = 0;
   float scale = 1;
   float soft_cap = 0;
-  std::vector<float> alibi_slopes;  // [num_heads], or none; likewise the sinks.
-  std::vector<float> sinks;
+  std::vector<float> alibi_slopes;  // [num_heads], or none.
+  std::vector<float> sinks;         // [num_heads], or none.
   kernels::AttentionMask mask;
   ElementType query_type = ElementType::kFloat32;
   KvLayer kv;  // Without pointers.

@@ -1,4 +1,4 @@
-// The request of a self-test, and the function that is told its results.
+// The request of a self-test, and the function that receives its results.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_SELF_TEST_REQUEST_H_
 #define PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_SELF_TEST_REQUEST_H_
 

@@ -43,7 +43,7 @@ class Evaluator {
  public:
   using Variables = absl::flat_hash_map<std::string, Value>;
 
-  // `variables` are the template's; `now` is the time that it is told.
+  // `variables` are the template's; `now` is the time that it gets.
   Evaluator(Run& run, Variables variables, absl::CivilSecond now);
 
   std::string Render(const Body& body);

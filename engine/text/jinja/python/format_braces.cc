@@ -112,7 +112,7 @@ class BraceFormatter {
       } else {
         path.remove_prefix(1);
         const size_t size = std::min(path.find_first_of(".["), path.size());
-        // Not an item: Python's format looks at attributes only.
+        // Not an item: Python's format reads attributes only.
         const bool is_item = value.IsDict() && !HasMethod(value, path.substr(0, size));
         value = is_item ? run_.NewUndefined("'dict object' has no such attribute")
                         : GetAttribute(run_, value, path.substr(0, size));

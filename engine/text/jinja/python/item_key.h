@@ -1,4 +1,4 @@
-// The part of an element that a filter looks at.
+// The part of an element that a filter reads.
 #ifndef PAGODA_ENGINE_TEXT_JINJA_PYTHON_ITEM_KEY_H_
 #define PAGODA_ENGINE_TEXT_JINJA_PYTHON_ITEM_KEY_H_
 

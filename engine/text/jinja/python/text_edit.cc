@@ -40,7 +40,7 @@ class Comparisons {
   }
 
  private:
-  static constexpr size_t kPlaceBytes = 4;  // What a place costs beside its bytes.
+  static constexpr size_t kPlaceBytes = 4;  // What a place costs in addition to its bytes.
   static constexpr size_t kBytesBetweenCounts = 1 << 12;
 
   Run& run_;

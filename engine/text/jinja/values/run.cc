@@ -11,7 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kStepsBetweenLooks = 2048;
-// What a value takes beside its content.
+// The memory of a value in addition to its content.
 constexpr size_t kTextBytes = sizeof(Text) + 32;
 constexpr size_t kListBytes = sizeof(List) + 32;
 constexpr size_t kDictBytes = sizeof(Dict) + 64;

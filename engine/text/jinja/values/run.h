@@ -44,7 +44,7 @@ class Run {
   void Fail(absl::string_view what);
   // INVALID_CHECKPOINT: the template uses something that is not there.
   void FailTemplate(absl::string_view what);
-  // INVALID_PROMPT: what the template is told cannot be read.
+  // INVALID_PROMPT: the template's input cannot be read.
   void Refuse(absl::string_view what);
   // INVALID_PROMPT with the template's own words.
   void Raise(absl::string_view message);
