@@ -21,7 +21,7 @@
 
 namespace pagoda {
 
-// A prompt, and where to look for its blocks.
+// A prompt, and where to search for its blocks.
 struct PrefixToFetch {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;

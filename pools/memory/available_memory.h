@@ -19,9 +19,9 @@ struct CgroupLimit {
   uint64_t available_bytes = 0;
 };
 
-// Looks at the process's cgroup and at every visible parent, in version 2 and version 1 of cgroups.
-// In version 1 the parents that the mount hides count too. Returns nullopt without a limit.
-// `root` is the folder that has proc and sys, for tests; empty is this machine.
+// Reads the limits of the process's cgroup and of every visible parent, in version 2 and version 1
+// of cgroups. In version 1 the parents that the mount hides count too. Returns nullopt without a
+// limit. `root` is the folder that has proc and sys, for tests; empty is this machine.
 std::optional<CgroupLimit> TightestCgroupLimit(const std::string& root = "");
 
 // The memory that can be used without swapping: the lesser of the kernel's estimate for the machine

@@ -484,7 +484,7 @@ void RedisCluster::Tick(absl::Time now) {
   stats_.nodes = static_cast<uint32_t>(nodes_.size());
 }
 
-// Looks at everything that has a time.
+// Checks everything that has a time.
 void RedisCluster::Scan() {
   if (is_map_asked_ && now_ >= map_deadline_) MapFailed("the map did not come in time");
   if (!is_map_asked_ && now_ >= map_due_) AskForMap();

@@ -52,7 +52,7 @@ struct Parsed {
 // Parses the first value in `bytes`. nullopt and errors: as ParseHead.
 absl::StatusOr<std::optional<Parsed>> Parse(absl::string_view bytes);
 
-// Finds the end of a value whose bytes come in parts. Looks at each byte once, so that a long reply
+// Finds the end of a value whose bytes come in parts. Reads each byte once, so that a long reply
 // costs no more than its length.
 class Scanner {
  public:

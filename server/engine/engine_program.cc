@@ -24,7 +24,7 @@ extern char** environ;
 namespace pagoda::server {
 namespace {
 
-// The program's standard input and output, and the first descriptor that it gets beside the
+// The program's standard input and output, and the first descriptor that it gets besides the
 // standard ones.
 constexpr int kInput = 0;
 constexpr int kOutput = 1;

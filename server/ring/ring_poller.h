@@ -17,9 +17,9 @@
 
 namespace pagoda::server {
 
-// Runs the batches of its pairs on its thread, one of each pair in turn. After a batch it looks for
-// the next one for some microseconds (ring::Spin). Then it sleeps until a client wakes it, so it
-// takes no time of the processor while no client sends. Thread-safe.
+// Runs the batches of its pairs on its thread, one of each pair in turn. After a batch it checks
+// for the next one for some microseconds (ring::Spin). Then it sleeps until a client wakes it, so
+// it takes no time of the processor while no client sends. Thread-safe.
 class RingPoller {
  public:
   // The thread's name, as the system shows it.
@@ -44,7 +44,7 @@ class RingPoller {
   // Serves every awake pair that has a request.
   void ServeAwake();
   bool AnyRequest() const;
-  // Looks for requests of the awake pairs for a short time. False if none came.
+  // Polls for requests of the awake pairs for a short time. False if none came.
   bool SpinForRequest();
   // Lets the awake pairs wait. A pair that just got a request stays awake.
   void PutToSleep();

@@ -15,7 +15,7 @@ namespace pagoda::server {
 // The interval between beats: half of the watchdog's timeout, or one second without a watchdog.
 absl::Duration HeartbeatInterval(absl::Duration watchdog_timeout);
 
-// A beat takes each core's lock, which every request, lease and copy needs. Then it tells the
+// A beat takes each core's lock, which every request, lease and copy needs. Then it notifies the
 // supervisor that the daemon is alive. If a thread never releases the lock, there is no beat. A
 // watchdog therefore ends a daemon whose threads run but whose core is stuck. A beat does not prove
 // that gRPC's own threads answer. Thread-safe.

@@ -1,4 +1,4 @@
-// One line of a benchmark's output: a figure beside a yardstick that was measured in the same run.
+// One line of a benchmark's output: a figure next to a yardstick that was measured in the same run.
 #ifndef PAGODA_TESTS_BENCH_FIGURE_H_
 #define PAGODA_TESTS_BENCH_FIGURE_H_
 

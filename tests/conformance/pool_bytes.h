@@ -1,6 +1,6 @@
-// The bytes of real pools of every kind, beside the numbers of SlotMemory: an opaque page, latents
-// (K only) and float8 with its scales in each window. They hold as bytes what SlotMemory holds for
-// a token, written and read through a client's mapping.
+// The bytes of real pools of every kind, in addition to the numbers of SlotMemory: an opaque page,
+// latents (K only) and float8 with its scales in each window. They hold as bytes what SlotMemory
+// holds for a token, written and read through a client's mapping.
 #ifndef PAGODA_TESTS_CONFORMANCE_POOL_BYTES_H_
 #define PAGODA_TESTS_CONFORMANCE_POOL_BYTES_H_
 

@@ -80,7 +80,7 @@ TEST_F(ScriptTest, ALastTokenAloneInItsBlockNeverMatches) {
   EXPECT_THAT(TakeEvents(), IsEmpty()) << "nothing new was stored";
 }
 
-// Scenario 3. Peers take over any leaf that nothing holds, and report nothing. Here a block that
+// Scenario 3. Peers reuse any leaf that nothing holds, and report nothing. Here a block that
 // matches in part is copied, so it stays available to all, and the cache keeps its size.
 TEST_F(ScriptTest, ABlockThatMatchesInPartIsCopied) {
   AfterScenario2();
@@ -231,7 +231,7 @@ TEST_F(PrefixReuseTest, AMatchEndsAtTheFirstBlockThatMatchesInPart) {
   EXPECT_EQ(Match(Tokens{0, 1, 2, 3, 4, 5, 99, 7, 8, 9, 10, 11, 12}), 6u);
 }
 
-// There is no space for a copy beside its source. So the leaf itself is taken over, although only a
+// There is no space for a copy next to its source. So the leaf itself is reused, although only a
 // part of it matches.
 TEST_F(PrefixReuseTest, WithoutABlockForACopyALeafIsTakenOver) {
   Make(4, 3);

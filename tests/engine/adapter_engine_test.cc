@@ -274,8 +274,8 @@ class AdaptersTest : public testing::Test {
   const std::unique_ptr<TestCache> cache_ = CacheFor(kTinyModel, {.primary_blocks = 256});
 };
 
-// Rows of two adapters and of the model alone in each step, prompts in chunks beside sequences that
-// generate.
+// Rows of two adapters and of the model alone in each step, prompts in chunks next to sequences
+// that generate.
 TEST_F(AdaptersTest, SixteenRequestsOfTwoAdaptersAndNoneInOneBatch) {
   Engine::Options options = OptionsFor(kTinyModel, FoldersOf({kAll, kAttention}));
   options.scheduler.max_step_tokens = 40;

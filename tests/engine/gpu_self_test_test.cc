@@ -183,7 +183,7 @@ TEST(GpuSelfTestTest, AModelThatIsNoneIsAnError) {
   EXPECT_EQ(ReasonOf(status), Reason::kInvalidCheckpoint);
 }
 
-// An invalid request is refused before the program looks for a device.
+// An invalid request is refused before the program searches for a device.
 TEST(GpuSelfTestTest, ARequestThatIsNoneIsRefused) {
   std::string program = "program", flag = "--gpu-self-test", request = "[]";
   char* argv[] = {program.data(), flag.data(), request.data(), nullptr};

@@ -38,8 +38,8 @@ void DrawTokens(ByteReader& in, Request* out) {
   for (int i = 0; i < shape / 64; ++i) out->add_tokens(in.Below(3));
 }
 
-// Keys instead of the tokens, or beside them. A key can have no bytes, which is refused; one byte;
-// the most bytes allowed; or one byte more.
+// Keys instead of the tokens, or in addition to them. A key can have no bytes, which is refused;
+// one byte; the most bytes allowed; or one byte more.
 enum class Tokens : uint8_t { kGo, kStay };
 template <class Request>
 void NameByKeys(Request* out, Tokens tokens) {

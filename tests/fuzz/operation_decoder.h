@@ -23,7 +23,7 @@ struct Client {
   std::map<uint64_t, uint32_t> losses;  // By sequence.
 };
 
-// One operation of any kind on the wire. `core` and `client` tell which numbers are valid.
+// One operation of any kind on the wire. `core` and `client` know which numbers are valid.
 v1::Operation DecodeOperation(ByteReader& in, const BlockManager& core, const Client& client);
 
 // A few operations under the client's step or a later one.

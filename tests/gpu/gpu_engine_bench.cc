@@ -1,9 +1,9 @@
 // gpu_engine_bench [--smoke] [ID...]
-// The engine's model on a GPU, one JSON object per line, each figure beside a yardstick of the same
-// run: a Qwen3-0.6B with random bf16 weights, KV in bf16, each step from tokens to logits on the
-// host. ID: the beginning of the wanted figures' names; without any, all figures. --smoke: a tiny
-// model. gpu_engine_graphs_* also compare the tokens with and without CUDA graphs, and the program
-// fails if they differ. Exit status 77 without a device or without cuBLASLt.
+// The engine's model on a GPU, one JSON object per line, each figure next to a yardstick of the
+// same run: a Qwen3-0.6B with random bf16 weights, KV in bf16, each step from tokens to logits on
+// the host. ID: the beginning of the wanted figures' names; without any, all figures. --smoke: a
+// tiny model. gpu_engine_graphs_* also compare the tokens with and without CUDA graphs, and the
+// program fails if they differ. Exit status 77 without a device or without cuBLASLt.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

@@ -1,8 +1,8 @@
 // gpu_kernels_bench [ID...]
-// The kernels' figures on a GPU, one JSON object per line, each beside a yardstick of the same run.
-// ID: the beginning of the wanted figures' names; without any, all figures. On Hopper, gpu_hopper_*
-// are the figures of AttentionKernels::kHopper with the same shapes. Exit status 77 without a
-// device. Tables are random. KV is cold: calls cycle through several pools.
+// The kernels' figures on a GPU, one JSON object per line, each next to a yardstick of the same
+// run. ID: the beginning of the wanted figures' names; without any, all figures. On Hopper,
+// gpu_hopper_* are the figures of AttentionKernels::kHopper with the same shapes. Exit status 77
+// without a device. Tables are random. KV is cold: calls cycle through several pools.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -146,7 +146,7 @@ void DecodeLatents(const Machine& machine, const Family& family) {
   }
 }
 
-// In microseconds, beside the time to read K and V.
+// In microseconds, next to the time to read K and V.
 void DecodeSmall(const Machine& machine, const Family& family) {
   for (const uint32_t sequences : {1u, 2u, 4u, 8u}) {
     for (const int32_t context : {512, 1024, 4096}) {
@@ -181,7 +181,7 @@ void DecodeKinds(const Machine& machine, const Family& family) {
   }
 }
 
-// A few queries of each sequence, in microseconds, beside the time to read K and V.
+// A few queries of each sequence, in microseconds, next to the time to read K and V.
 void ShortChunks(const Machine& machine, const Family& family) {
   for (const int32_t queries : {4, 16, 64}) {
     for (const uint32_t sequences : {1u, 16u}) {
@@ -194,7 +194,7 @@ void ShortChunks(const Machine& machine, const Family& family) {
   }
 }
 
-// The host's work before a step's first kernel, in microseconds, beside one layer's attention.
+// The host's work before a step's first kernel, in microseconds, next to one layer's attention.
 void Plans(const Machine& machine) {
   struct Shape {
     const char* name;
@@ -244,7 +244,7 @@ void Prefill(const Machine& machine, const Family& family) {
   }
 }
 
-// Between pinned host memory and the GPU, in random slots, beside one large copy in the same
+// Between pinned host memory and the GPU, in random slots, next to one large copy in the same
 // direction; and within the GPU.
 void BlockCopy(const Machine& machine) {
   constexpr uint64_t kPoolBytes = uint64_t{1} << 30;

@@ -1,5 +1,5 @@
 // Tests that need a GPU: graphs, pools of more than 4 GiB, grids of many blocks; and the CPU
-// kernels beside the GPU kernels.
+// kernels next to the GPU kernels.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // gpu_transfers_bench
 // The speed of offloading blocks from GPU memory and onboarding them, one JSON object per line:
-// blocks of one size in random order, beside blocks so large that only the device's link matters.
+// blocks of one size in random order, next to blocks so large that only the device's link matters.
 // Exit status 77 without a device or without enough shared memory.
 #include <unistd.h>
 

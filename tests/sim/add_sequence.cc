@@ -304,7 +304,7 @@ void FollowRefusedAdd(World& world, const SimSequence& sequence, const Expected&
   }
 }
 
-// The sequence takes over the retention of tails that it began with.
+// The sequence inherits the retention of tails that it began with.
 void AdoptTakenOver(World& world, SimSequence& sequence, const MatchOracle& match,
                     uint32_t matched) {
   for (uint32_t w = 0; w < world.num_windows(); ++w) {

@@ -302,7 +302,7 @@ bool ExpireFetches(World& world) {
 // --- A restart ---
 
 // Every block of the file comes back if its parent came back too or was in memory. Exceptions:
-// tails beside longer blocks, and blocks above their tenant's quota.
+// tails next to longer blocks, and blocks above their tenant's quota.
 void RestoreDisk(World& world, const std::vector<RecoveredWindow>& windows) {
   const absl::StatusOr<uint64_t> restored = world.core->restart().RestoreDisk(windows, world.now);
   SIM_CHECK(restored.ok(), "RestoreDisk: ", restored.status().ToString());

@@ -25,7 +25,7 @@ void DiskStep(World& world, uint32_t index);
 // Ends everything that is on its way.
 void FinishDisk(World& world);
 
-// After a restart, tells the core of the blocks that were found on disk.
+// After a restart, reports to the core the blocks that were found on disk.
 void RestoreDisk(World& world, const std::vector<RecoveredWindow>& windows);
 
 // Stops the run if a slot of the file is not what the core and the carrier think.

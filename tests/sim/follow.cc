@@ -200,7 +200,7 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
       facts.duration = absl::InfiniteDuration();
       facts.deadline = absl::InfiniteFuture();
     } else {
-      // A new block can take over the retention of the tails that it begins with.
+      // A new block can inherit the retention of the tails that it begins with.
       SIM_CHECK(scope_.sets_priorities || scope_.publisher != nullptr, "the priority of block ", id,
                 " changed for no reason");
     }

@@ -122,7 +122,7 @@ bool MatchOracle::Valid(uint32_t window, uint32_t length, uint32_t end) const {
   if (length > path.size() * tokens_per_block_ + partial_tokens_[window]) return false;
   for (uint32_t i = first(window, length); i * tokens_per_block_ < end; ++i) {
     if (i >= path.size() || IsThere(window, path[i])) continue;
-    // At a hole, a block beside it can give the last tokens, except in windows with a disk.
+    // At a hole, a block next to it can give the last tokens, except in windows with a disk.
     const bool ends_here = i == length / tokens_per_block_;
     if (!ends_here || IsInMemory(window) || BesideHole(window, length).empty()) return false;
   }

@@ -17,7 +17,7 @@ class MatchOracle {
   // match ends before it.
   enum class Reach : uint8_t { kMemory, kAllTiers };
   // Several blocks can share the most tokens with the end of the prompt, some of them on disk
-  // alone. The core may then look at one of these and match no part. It does so in the windows of
+  // alone. The core may then try one of these and match no part. It does so in the windows of
   // this set.
   using Windows = uint32_t;  // A bit each.
   // Matches the first `limit` tokens of `keys` against the present trees.

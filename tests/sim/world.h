@@ -173,7 +173,7 @@ class World {
   // Does what Wish does, if that raises the priority.
   void Raise(uint32_t window, uint32_t id, const BlockRetention& retention);
   // Whether the block is in the tree, or a reset has cut it off and not reached it yet. No event
-  // tells of the latter, so this is the only question to the core.
+  // reports the latter, so this is the only question to the core.
   bool InTree(uint32_t window, BlockId id) const {
     return shadows[window].node(id.value()).cached() ||
            core->IsCutOff(config.windows[window].size, id);
@@ -195,7 +195,7 @@ class World {
   void EndDeferred(SessionId session, uint64_t completed_step);
   // Whether all copies up to the ticket have ended.
   bool Ready(Ticket ticket) const { return memory.completed() >= ticket; }
-  // Carries out one copy and tells the core.
+  // Carries out one copy and reports it to the core.
   void EndOneCopy(Ticket ticket);
 
   // --- The disk (disk_steps.cc) ---

@@ -11,7 +11,7 @@
 
 namespace pagoda::ring {
 
-// Each side holds one end of a pair of connected Unix sockets. A byte in it means: look at your
+// Each side holds one end of a pair of connected Unix sockets. A byte in it means: check your
 // ring. An end that is closed ends the pair. An eventfd would not do: its two holders share its
 // flags, so one of them could make the other's write wait. Here a send never waits.
 
@@ -25,7 +25,7 @@ Taken TakeWakes(int socket);
 
 using Clock = std::chrono::steady_clock;
 
-// How long a side looks at its ring before it sleeps. A spin that saw what it waited for makes the
+// How long a side polls its ring before it sleeps. A spin that saw what it waited for makes the
 // next one longer; one that did not makes it shorter, down to none. While there is none, waits that
 // were short make the side try a spin again, ever less often while it does not help.
 // Thread-compatible.

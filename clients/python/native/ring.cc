@@ -21,7 +21,7 @@ namespace {
 using ring::Clock;
 using Outcome = ring::Client::Outcome;
 
-// How long a call waits before it looks for signals, such as Ctrl-C.
+// How long a call waits before it checks for signals, such as Ctrl-C.
 constexpr std::chrono::milliseconds kBetweenSignals(100);
 // The longest timeout, so that no deadline overflows.
 constexpr double kMaxSeconds = 1e6;

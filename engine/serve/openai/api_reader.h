@@ -27,7 +27,7 @@ inline constexpr size_t kMaxMembers = 4096;
 // the parsing.
 using ParseGuard = std::function<absl::Status(size_t bytes)>;
 
-// Reads the texts of one request. Objects that keep their order find a key by looking at all keys
+// Reads the texts of one request. Objects that keep their order find a key by comparing all keys
 // before it, so their members are bounded: in each object, and in the squares of all together.
 // Thread-compatible.
 class ApiReader final : public JsonBuilder<ApiJson> {

@@ -38,7 +38,7 @@ absl::StatusOr<std::string> ToForm(const icu::Normalizer2& form, const std::stri
   return result;
 }
 
-// Lowers each character independently, as the package `tokenizers` does: no rule looks at
+// Lowers each character independently, as the package `tokenizers` does: no rule reads
 // neighbours.
 std::string Lower(absl::string_view text) {
   std::string result;

@@ -50,7 +50,7 @@ class RescaledBytes {
  private:
   const ElementType type_;
   float factor_ = 1.0f;
-  std::array<uint8_t, 256> bytes_;  // The bytes rescaled by factor_. Unset while factor_ is 1.
+  std::array<uint8_t, 256> bytes_;  // Each byte rescaled by factor_. Unset at first.
 };
 
 // K or V of a call.

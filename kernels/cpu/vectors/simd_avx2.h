@@ -58,7 +58,7 @@ struct Simd {
   static F RoundingRest(F x) { return Sub(x, RoundToInteger(x)); }
   // x * 2^n for whole n up to 127; 0 for n below -126, whatever x is.
   static F ScaleBy(F x, F n) {
-    // max_ps returns its second operand if the first is NaN.
+    // max_ps returns its second operand, n, if one of them is NaN.
     const F bounded = _mm256_max_ps(Set(-127.0f), n);
     const __m256i exponent = _mm256_slli_epi32(
         _mm256_add_epi32(_mm256_cvtps_epi32(bounded), _mm256_set1_epi32(127)), 23);

@@ -36,7 +36,7 @@ class EngineRequests {
   // sampling_share: the time that a step of 16 sequences at temperature 0.8, top-k 50 and top-p
   // 0.95 takes to choose tokens. The yardstick is the rest of the step.
   void PrintSampling();
-  // kv_waste_share: room of 16 mixed requests that holds no token, beside all of their room.
+  // kv_waste_share: room of 16 mixed requests that holds no token, next to all of their room.
   void PrintWaste();
 
  private:

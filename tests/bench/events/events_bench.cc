@@ -191,7 +191,7 @@ class EventsBench {
 
   // One reader takes a snapshot every other second.
   void AllocationsBesideSnapshots(EventServer& server) const {
-    // The windows printed so far ran beside snapshots of the previous figure.
+    // The windows printed so far ran at the same time as snapshots of the previous figure.
     std::atomic<int> snapshots = 0;
     std::atomic<bool> reading = false, stop = false;
     std::thread reader([&] {

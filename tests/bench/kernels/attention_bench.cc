@@ -339,7 +339,7 @@ class AttentionBench {
            .yardstick_value = yardstick / 1e3});
   }
 
-  // Pools of 8 bits beside bf16, for the same tokens.
+  // Pools of 8 bits compared with bf16, for the same tokens.
   void DecodeFloat8(ElementType type) {
     std::optional<Rotation> rotation;
     const auto measure = [&](const std::string& id, int32_t kv, int32_t batch, const How& how) {

@@ -29,8 +29,8 @@ struct AttentionBenchOptions {
 //     kernels.
 //   cpu_decode_latent_hH_kv4096_b16_tT: latent attention of H heads, in bf16, with AMX where the
 //     processor has it. A token has one key of 576 elements, whose first 512 are its value. Bytes a
-//     second beside a read of as many. With _dots: operations a second beside dot products of bf16
-//     pairs.
+//     second next to a read of as many. With _dots: operations a second next to dot products of
+//     bf16 pairs.
 //   cpu_prefill_bf16_N, cpu_append_bf16_512_4096: operations a second on one thread. There are 4
 //     operations for each query head, element, and pair of a query and a key that it sees. The
 //     yardstick is the dot product of bf16 pairs. With the name of an isa that lacks it, the

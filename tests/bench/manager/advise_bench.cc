@@ -1,5 +1,5 @@
-// How well a running cache predicts the hit rates of other capacities: HitRateCurve beside full
-// replays. deploy/bench.sh advise runs it.
+// How well a running cache predicts the hit rates of other capacities: HitRateCurve compared with
+// full replays. deploy/bench.sh advise runs it.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,4 @@
-// The hit rates of the eviction policies, beside those of lru on the same trace and tiers. They do
+// The hit rates of the eviction policies, next to those of lru on the same trace and tiers. They do
 // not depend on the machine. `deploy/bench.sh eviction` runs it: minutes on two cores.
 //
 //   eviction_bench [--smoke] [--trace FILE] [ID...]     only figures that begin with an ID
@@ -11,12 +11,12 @@
 //
 // Figures, in percent. POLICY is each policy but lru; one by one and from seed 1 also opt
 // (clairvoyance). A row without evictions is left out.
-//   eviction_TRACE_POLICY_BLOCKS        the hit rate; beside lru's
+//   eviction_TRACE_POLICY_BLOCKS        the hit rate; next to lru's
 //   eviction_TRACE_POLICY_BLOCKS_host   with a host tier of three times as many blocks
 //   eviction_TRACE_POLICY_BLOCKS_disk   with a disk of three times as many instead; one by one and
 //                                       from seed 1, for 1,000 to 10,000 blocks
 //   eviction_TRACE_hour_POLICY_BLOCKS   TRACE is a `shift`: the hour in which the policy does worst
-//                                       against lru; beside lru's in this hour. With _host as
+//                                       against lru; next to lru's in this hour. With _host as
 //                                       above. Left out if requests waited for blocks
 //   eviction_worst_POLICY               the row in which the policy does worst against lru
 //   eviction_worst_hour_POLICY          the hour of all rows in which it does

@@ -78,7 +78,7 @@ class EvictionMatrix {
     bool by_hour = false;
     std::map<std::string, size_t> jobs;  // By policy.
   };
-  // A policy beside lru.
+  // A policy other than lru.
   struct Pair {
     std::string id;
     Tally policy;

@@ -8,11 +8,11 @@
 // conversation is on one node, and a third of them on a second one.
 //
 // Figures, with the number of nodes at their ends:
-//   router_bytes_*    bytes for each record; beside 8 + 2, a hash and a node's number
-//   router_update_*   a conversation leaves and another one comes: records a second; beside random
+//   router_bytes_*    bytes for each record; next to 8 + 2, a hash and a node's number
+//   router_update_*   a conversation leaves and another one comes: records a second; next to random
 //                     changes of 8 bytes in memory of the same size
 //   router_lookup_*   microseconds to find the eight best nodes for a prompt of 32 chunks, 99th
-//                     percentile; beside 32 random reads, one after another, in that memory
+//                     percentile; next to 32 random reads, one after another, in that memory
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

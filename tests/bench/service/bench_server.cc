@@ -28,7 +28,7 @@ namespace {
 // them.
 constexpr uint32_t kBlocks = 262'144;
 
-// For the caches that figures open beside the configured one.
+// For the caches that figures open besides the configured one.
 constexpr uint64_t kBroughtBytes = uint64_t{1} << 30;
 
 // For a figure that opens a cache of 64 GiB.

@@ -19,7 +19,7 @@ inline constexpr char kQuietToken[] = "token-of-the-quiet-tenant-0123456789";
 inline constexpr std::array<const char*, 2> kBusyTokens = {"token-of-a-busy-tenant-0123456789",
                                                            "token-of-another-one-0123456789"};
 
-// The main function of a BenchServer's child. Runs a daemon with NoopService beside its own
+// The main function of a BenchServer's child. Runs a daemon with NoopService in addition to its own
 // services, prints its addresses, and ends when its standard input closes. Returns the exit status.
 int RunBenchServer(ServerRole role);
 

@@ -219,7 +219,7 @@ class ServiceBench {
          RunRounds("ring_idle_cpu", std::min(options_.rounds, 5), {getpid()}, with, without));
   }
 
-  // A quiet tenant's decode steps, one each 2 ms, beside two tenants that send batches of 256
+  // A quiet tenant's decode steps, one each 2 ms, next to two tenants that send batches of 256
   // operations without pause. Beside them stand the same steps alone, and while the batches go to
   // another server on this machine.
   void QuietStepFigures(const std::string& id, Target target) const {

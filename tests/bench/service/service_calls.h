@@ -40,7 +40,7 @@ class Connection {
   // `endpoint`: "unix:/path" or "host:port".
   Connection(const std::string& endpoint, Target target, const Caller& caller = {});
 
-  // Opens a cache for this client, with 128 bytes a block, beside the configuration's.
+  // Opens a cache for this client, with 128 bytes a block, besides the configuration's.
   void OpenCache(const std::string& name, uint64_t host_bytes);
   // The same with opaque pages, 2 MiB a block.
   void OpenPages(const std::string& name, uint64_t host_bytes);

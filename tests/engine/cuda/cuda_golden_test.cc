@@ -71,7 +71,7 @@ TEST_P(CudaGoldenTest, InOneShotAndTokenByToken) {
   }
 }
 
-// Chunks of one sequence beside tokens of another one, whose block tables have other lengths; and
+// Chunks of one sequence next to tokens of another one, whose block tables have other lengths; and
 // logits for several rows of a chunk, as in speculative decoding.
 TEST_P(CudaGoldenTest, InRaggedBatches) {
   const auto model = Load(ComputeType::kFloat32);

@@ -135,7 +135,7 @@ TEST(DeviceBackendTest, SeparateKernelsComputeWhatFusedOnesDo) {
   }
 }
 
-// Products of few rows with what is beside them, in models with each norm, end and kind of input.
+// Products of few rows with what is next to them, in models with each norm, end and kind of input.
 // Both ways round the same numbers to bf16.
 TEST(DeviceBackendTest, SeparateProductsComputeWhatFusedOnesDo) {
   const std::vector<TokenId> few = {3, 141, 59, 26, 5, 35, 89, 79};

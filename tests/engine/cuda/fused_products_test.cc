@@ -278,7 +278,7 @@ TEST_P(FusedProductsTest, ComputesWhatPlainLoopsDo) {
   kernels::cuda::ShuffleSchedule(0);
 }
 
-// A row has the same bits alone as among others, also beside rows of NaN.
+// A row has the same bits alone as among others, also next to rows of NaN.
 TEST_P(FusedProductsTest, ARowDependsOnItselfOnly) {
   const Product all(GetParam(), 8);
   const Product apart(GetParam(), 8);

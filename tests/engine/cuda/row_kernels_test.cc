@@ -431,7 +431,7 @@ TEST(RowKernelsTest, CopiesThePartsOfHeads) {
       0);
 }
 
-// A row's bits depend neither on the rows beside it nor on the grid.
+// A row's bits depend neither on the rows next to it nor on the grid.
 TEST(RowKernelsTest, ARowsNormHasTheSameBitsInEveryBatch) {
   std::mt19937 random(3);
   const Rows many(9, 700, 700, random);

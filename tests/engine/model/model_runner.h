@@ -62,7 +62,7 @@ class ModelRunner {
   const ModelInput& input() const { return input_; }  // The input of the last step.
 
   // The layer's bytes of one token's K and V (or K) in all heads; none if the token's block has
-  // been freed. REQUIRES: KV in host memory; likewise below.
+  // been freed. REQUIRES: KV in host memory; the next function too.
   std::string TokenBytes(size_t sequence, uint32_t layer, uint32_t position) const;
   // The number of bytes of the layer that were ever written, in any slot.
   uint64_t WrittenBytes(uint32_t layer) const;

@@ -50,8 +50,8 @@ TEST_P(ProductTypesTest, EveryInstructionSet) {
   }
 }
 
-// A row's results do not depend on the rows beside it, as long as there are few of them, or as long
-// as there are many and tiles multiply them.
+// A row's results do not depend on the rows next to it, as long as there are few of them, or as
+// long as there are many and tiles multiply them.
 TEST_P(ProductTypesTest, NoOtherRowChangesABit) {
   std::mt19937 random(2);
   const uint64_t inputs = 2 * LayoutOf(GetParam()).elements * (IsQuantised(GetParam()) ? 1 : 70);

@@ -95,7 +95,7 @@ TEST_P(TransformerGoldenTest, InChunksOfSeven) {
   }
 }
 
-// All cases at once, each at a different position: prompts in chunks beside sequences that decode.
+// All cases at once, each at a different position: prompts in chunks next to sequences that decode.
 TEST_P(TransformerGoldenTest, InRaggedBatches) {
   const auto model = LoadModel(GoldenDir(GetParam().name), kExact);
   const std::vector<Golden> cases = ReadGoldenCases(GetParam());

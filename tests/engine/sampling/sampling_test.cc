@@ -221,7 +221,7 @@ TEST(SamplingTest, EqualsAreKeptInTheOrderOfTheirTokens) {
   }
 }
 
-// NaN anywhere, also at places that comparisons would miss, and beside any score.
+// NaN anywhere, also at places that comparisons would miss, and next to any score.
 TEST(SamplingTest, ChoosesNothingWhereALogitIsNoNumber) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   std::mt19937 random(14);

@@ -332,7 +332,7 @@ TEST_F(GrammarMatcherTest, WorkBeyondTheLimitsIsAnError) {
   const WorkBudget::Limits few_bytes = {.processor_time = absl::Minutes(1), .bytes = 500};
   expect_too_much(
       MakeGrammarLibrary(vocabulary, {.compilation = few_bytes})->Compile(wanted).status());
-  // Enough allocations that the time is looked at.
+  // Enough allocations that the time is checked.
   const StructuredOutput object = {Kind::kJsonObject, ""};
   const WorkBudget::Limits no_time = {.processor_time = absl::ZeroDuration(), .bytes = 1 << 30};
   expect_too_much(

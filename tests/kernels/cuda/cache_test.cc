@@ -241,7 +241,7 @@ class ScaledSlots {
   int64_t done_ = 0;  // Tokens.
 };
 
-// Blocks 7, 2 and 4 in steps of 1 to 6 tokens, and block 9 beside them. The last one is outside:
+// Blocks 7, 2 and 4 in steps of 1 to 6 tokens, and block 9 next to them. The last one is outside:
 // only the device skips it.
 std::vector<int64_t> ScaledSlots::NextTokenSlots(std::mt19937& random) {
   constexpr int64_t kBlocks[] = {7, 2, 4};

@@ -64,7 +64,7 @@ TEST(RedisConnectionTest, AbandonedPutsAreDroppedAloneUnlessTheyHaveBegun) {
   };
   while (!connection.is_ready()) run();
   const std::vector<std::byte> large(64 << 20), small(1000);
-  auto* const batch = reinterpret_cast<RedisBatch*>(&owner);  // Never looked at.
+  auto* const batch = reinterpret_cast<RedisBatch*>(&owner);  // Never read.
   std::vector<RedisCall*> calls;
   for (const std::vector<std::byte>* bytes : {&large, &small, &small}) {
     std::unique_ptr<RedisCall> call = PutCall(batch, *bytes);

@@ -130,7 +130,7 @@ TEST_F(AnswerMemoryTest, AnAnswerThatIsNotKeptForgetsNoOther) {
   EXPECT_EQ(Begin(kSession, 1), Begun::kAnswered);
 }
 
-// A look at every session for each forgotten answer would take minutes.
+// A search of every session for each forgotten answer would take minutes.
 TEST_F(AnswerMemoryTest, ManySessionsWithFullMemoryCostLittle) {
   AnswerMemory memory{1 << 20};
   const BatchAnswer answer = AnswerWith('x', 100);

@@ -59,7 +59,7 @@ v1::OpenCacheRequest Request(const std::string& name, const std::string& model,
 }
 
 // The files in shared memory of caches that clients opened at this daemon. Other tests have theirs
-// beside them.
+// next to them.
 std::vector<std::string> FilesOf(const Config& config) {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {

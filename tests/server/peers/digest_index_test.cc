@@ -287,7 +287,7 @@ TEST(DigestIndexTest, NeverNamesAWrongBlockOfASlidingWindow) {
   }
 }
 
-// The content between two looks at a block: it can have left and come back.
+// The content between two reads of a block: it can have left and come back.
 TEST(DigestIndexTest, ABlockThatLeftMeanwhileIsNoLongerTheSame) {
   IndexedCache cache({});
   DigestIndex index({.manager = &cache.manager()});

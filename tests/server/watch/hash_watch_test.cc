@@ -1,4 +1,4 @@
-// A Watch stream of hashes by chunks, beside one of everything.
+// A Watch stream of hashes by chunks, compared with one of everything.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

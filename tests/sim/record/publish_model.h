@@ -15,7 +15,7 @@
 namespace pagoda::sim {
 
 // Counts the matches of each block of the largest window, and lists the blocks as the core must.
-// It keeps a plain list, and looks for everything by a search of it.
+// It keeps a plain list, and finds everything by a search of it.
 class PublishModel {
  public:
   explicit PublishModel(const SimConfig* config) : config_(config) {}

@@ -66,7 +66,7 @@ enum class Met : uint8_t {
   kRestarted,
   kRecovered,
   kDuringReset,  // Operations that ran while a reset was under way.
-  kTaken,        // Blocks whose time outside the tree began, if events tell of all.
+  kTaken,        // Blocks whose time outside the tree began, if events report all.
   kReleased,     // Blocks whose time outside the tree ended.
   kBackedUp,     // Blocks that got a copy on disk.
   kFellToDisk,   // Blocks that fell to their copy on disk.

@@ -177,7 +177,7 @@ TEST_F(RingTest, AWriterCannotTakeBackWhatWasRead) {
   ASSERT_EQ(Read(), Reader::Outcome::kMessage);
   Claim(0);
   EXPECT_EQ(Read(), Reader::Outcome::kCorrupt);
-  positions().read.store(0);  // The reader does not look at its own position there.
+  positions().read.store(0);  // The reader does not read its own position there.
   Claim(24);
   EXPECT_EQ(Read(), Reader::Outcome::kEmpty);
 }

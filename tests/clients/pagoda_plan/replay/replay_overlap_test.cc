@@ -66,7 +66,7 @@ TEST(ReplayOverlapTest, ARequestWithoutRoomWaitsForAnEnd) {
 }
 
 TEST(ReplayOverlapTest, AWaitingRequestHoldsLaterOnesBack) {
-  // The third one would fit beside the first one, but the second one came before it.
+  // The third one would fit together with the first one, but the second one came before it.
   const ReplayReport report =
       Overlap({Request(0, {1, 2}, 32, 0), Request(1, {3, 4}, 32, 0), Request(2, {5}, 16, 0)}, {3});
   EXPECT_EQ(report.overlap->waiting_requests, 2u);
@@ -132,7 +132,7 @@ TEST(ReplayOverlapTest, ARunningReplyIsFoundAsFarAsItIs) {
 }
 
 TEST(ReplayOverlapTest, AReplyTakesBlocksFromTheCache) {
-  // Three blocks stay cached beside the prompt, but the reply of 40 tokens takes one more.
+  // Three blocks stay cached besides the prompt, but the reply of 40 tokens takes one more.
   std::vector<TraceRequest> requests = {Request(0, {7}, 16, 0), Request(100, {8}, 16, 0),
                                         Request(200, {1}, 16, 40), Request(1000, {7}, 16, 0)};
   EXPECT_EQ(Overlap(requests, {5}).blocks_hit, 0u);
