@@ -15,6 +15,8 @@
 #   engine         the bundled engine's model on the CPU, on two threads: a Qwen3-0.6B of random
 #                  weights (1.2 GB of temporary files). Beside Hugging Face transformers on the same
 #                  checkpoint, if PAGODA_PEER_PYTHON (python3) has torch and transformers
+#   crossing       an engine over a daemon's cache beside the same engine in one process: the first
+#                  token and a decode step; --model FILE names a model (the tests' tiny one)
 #   warm_restart   the cost of stamping slots and of recovering blocks
 #   zmq_bridge     events in the format of vLLM's ZMQ publisher, from the log to a reader in another
 #                  process
@@ -41,7 +43,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,40s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,42s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager} also=
 [ $# -eq 0 ] || shift
@@ -50,6 +52,7 @@ case $benchmark in
   eviction) program=eviction_bench also=manager_bench ;;
   tiers) program=disk_bench ;;
   store) program=store_bench also="peer_bench pagodad pagodactl pagoda_python" ;;
+  crossing) program=pagodad also=pagoda-engine ;;
   engines) program=pagodad also=pagoda_python ;;
   --help | -h) usage; exit 0 ;;
   *) echo "deploy/bench.sh: no benchmark '$benchmark'" >&2; usage >&2; exit 2 ;;
@@ -79,6 +82,9 @@ if [ "$benchmark" = store ]; then
   /usr/bin/python3 -B tests/bench/tiers/store_bench.py "$build_dir/bin/store_bench" "$@"
   /usr/bin/python3 -B tests/bench/tiers/peer_bench.py "$build_dir/bin/peer_bench" "$@"
   exec /usr/bin/python3 -B tests/bench/tiers/fetch_bench.py "$build_dir/bin/pagodad" "$@"
+fi
+if [ "$benchmark" = crossing ]; then
+  exec /usr/bin/python3 -B tests/bench/tiers/crossing_bench.py "$build_dir/bin/pagodad" "$@"
 fi
 if [ "$benchmark" = eviction ]; then
   trace=${PAGODA_CONVERSATION_TRACE:-../shared/traces/mooncake_conversation.jsonl} given=()

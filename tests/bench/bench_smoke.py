@@ -88,6 +88,7 @@ BENCHMARKS = {
     "store": (STORE, ["--smoke"]),
     "peer": ({"peer_fetch_1m", "peer_fetch_128k"}, ["--smoke"]),
     "fetch": ({"fetch_ttft", "memory_p99_store_stalled"}, ["--smoke"]),
+    "crossing": ({"crossing_first_token_ms", "crossing_decode_ms"}, ["--smoke"]),
     "eviction": (EVICTION, ["--smoke"]),
     "random_traces": (RANDOM_TRACES, ["--random", "1", "eviction_random1_overlap_learned_3000"]),
     "advise": (ADVISE, ["--smoke"]),
@@ -96,7 +97,7 @@ BENCHMARKS = {
 # Benchmarks that can lack all or some of their figures: these depend on the system's pages.
 DEPEND_ON_MACHINE = {"huge_pages"}
 # Scripts that run a benchmark's program and the program that it is compared with.
-SCRIPTS = {name: pathlib.Path(__file__).parent / "tiers" / f"{name}_bench.py" for name in ("tiers", "store", "peer", "fetch")}
+SCRIPTS = {name: pathlib.Path(__file__).parent / "tiers" / f"{name}_bench.py" for name in ("tiers", "store", "peer", "fetch", "crossing")}
 
 
 def main():
