@@ -22,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "manager/api/stats.h"
+#include "manager/cache_lists.h"
 #include "pagoda/v1/admin.pb.h"
 #include "prometheus/text_serializer.h"
 #include "server/admin/declared_status.h"
@@ -111,7 +112,7 @@ std::map<std::string, prometheus::MetricFamily> Exported() {
   const std::unique_ptr<BlockManager> core = MakeCore(4, 4);
   const CacheLayout layout = TinyLayout(4);
   const ManagerStats stats = core->Stats();
-  const std::vector<TenantUsage> uses = core->TenantUses();
+  const std::vector<TenantUsage> uses = core->lists().TenantUses();
   std::map<std::string, prometheus::MetricFamily> exported;
   const auto add = [&exported](const std::vector<prometheus::MetricFamily>& families) {
     for (const prometheus::MetricFamily& family : families) {
