@@ -27,11 +27,13 @@ class ABSL_LOCKABLE FairMutex {
   // Whether any thread waits. A hint, as cheap as reading a variable.
   bool wanted() const { return waiting_.load(std::memory_order_relaxed) != 0; }
   // Gives the mutex up and queues for it again. When this returns, every thread that was at the
-  // gate has had the mutex. A thread that takes turns on its processor ends one that is over.
+  // gate has had the mutex. A thread that takes turns on its processor ends one that is over,
+  // and begins another one after the wait.
   void LetOthersIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     mutex_.Unlock();
     EndProcessorTurnIfOver();
     Queue();
+    RestartProcessorTurn();
   }
 
  private:

@@ -14,6 +14,10 @@ thread_local std::optional<SteadyTime> turn;  // When it began. Nothing: the thr
 
 void BeginProcessorTurn() { turn = SteadyNow(); }
 
+void RestartProcessorTurn() {
+  if (turn.has_value()) turn = SteadyNow();
+}
+
 bool ProcessorTurnIsOver() { return turn.has_value() && Since(*turn) >= kProcessorTurn; }
 
 void EndProcessorTurnIfOver() {

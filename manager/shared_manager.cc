@@ -338,6 +338,7 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   }
   auto next_checked = checked.begin();
   FairMutexLock lock(&mutex_);
+  RestartProcessorTurn();
   absl::Time now = clock_();
   if (absl::Status status = core_->KeepAlive(session, now).status(); !status.ok()) return status;
   if (absl::Status status = core_->BeginBatch(session.id, steps, now); !status.ok()) return status;

@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -153,8 +152,9 @@ class SharedManager {
   // whole batch. The lease does not run while the batch waits.
   // An operation fails with BATCH_TOO_LARGE once the batch's answer holds kMaxBatchHandles block
   // handles.
-  // A batch holds the lock for about kLockTurn while other threads wait. Then they run between two
-  // of its operations. If one of them ends the session, the rest of the batch fails with
+  // A batch holds the lock for about kLockTurn while other threads wait, and no longer than its
+  // thread's turn on the processor (base/processor_turn.h). Then others run between two of its
+  // operations. If one of them ends the session, the rest of the batch fails with
   // STALE_SESSION.
   // Errors of the whole batch: UNKNOWN_SESSION, STALE_SESSION, BATCH_TOO_LARGE, STEP_BACKWARDS.
   // After a wait, each remaining operation gets such an error and the batch is OK.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -53,6 +54,39 @@ TEST(ProcessorTurnTest, AThreadThatLetsOthersIntoAMutexEndsItsTurn) {
     mutex.LetOthersIn();
     WorkUntilOver();  // At once, if the turn had not ended.
     EXPECT_GE(std::chrono::steady_clock::now() - end, absl::ToChronoMicroseconds(kProcessorTurn));
+  });
+}
+
+TEST(ProcessorTurnTest, TheWaitForAMutexIsNoPartOfATurn) {
+  FairMutex mutex;
+  std::atomic<bool> locked = false;
+  std::chrono::steady_clock::time_point given_up;
+  std::thread thread([&] {
+    FairMutexLock lock(&mutex);
+    locked = true;
+    BeginProcessorTurn();
+    while (!mutex.wanted()) {
+    }
+    mutex.LetOthersIn();
+    WorkUntilOver();  // At once, if the wait counted.
+    EXPECT_GE(std::chrono::steady_clock::now() - given_up,
+              absl::ToChronoMicroseconds(kProcessorTurn));
+  });
+  while (!locked) {
+  }
+  {
+    FairMutexLock lock(&mutex);
+    std::this_thread::sleep_for(2 * absl::ToChronoMicroseconds(kProcessorTurn));
+    given_up = std::chrono::steady_clock::now();
+  }
+  thread.join();
+}
+
+TEST(ProcessorTurnTest, ATurnIsNotRestartedOnAThreadThatTakesNone) {
+  OnThread([] {
+    RestartProcessorTurn();
+    std::this_thread::sleep_for(2 * absl::ToChronoMicroseconds(kProcessorTurn));
+    EXPECT_FALSE(ProcessorTurnIsOver());
   });
 }
 

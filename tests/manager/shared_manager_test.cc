@@ -16,6 +16,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "base/processor_turn.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/testing.h"
 
@@ -168,6 +169,30 @@ TEST(SharedManagerTest, ABatchSucceedsOrFailsOperationByOperation) {
   EXPECT_TRUE(result->results[3].ok());
   EXPECT_EQ(result->revision, log.last()) << "the events are in the log before the answer is out";
   manager.Read(&BlockManager::CheckInvariants);
+}
+
+// The batch reads the clock at its start, and anew each time that it had given the lock up.
+TEST(SharedManagerTest, ABatchGivesTheLockUpBetweenOperationsWhenItsThreadsTurnIsOver) {
+  EventLog log({});
+  int readings = 0;
+  SharedManager manager(MakeCore(4, 4), &log, [&readings] {
+    ++readings;
+    const auto end = std::chrono::steady_clock::now() + absl::ToChronoMicroseconds(kProcessorTurn);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    return absl::UnixEpoch();
+  });
+  const SessionRef session = manager.OpenSession("test", absl::InfiniteDuration())->ref;
+  const std::vector<Operation> batch(5, ListPins());
+  readings = 0;
+  ASSERT_TRUE(manager.Execute(session, batch).ok());
+  EXPECT_EQ(readings, 1) << "this thread takes no turns";
+  std::thread([&] {
+    BeginProcessorTurn();
+    readings = 0;
+    ASSERT_TRUE(manager.Execute(session, batch).ok());
+    EXPECT_EQ(readings, 1 + 5);
+  }).join();
 }
 
 TEST(SharedManagerTest, ABatchHasALimit) {
