@@ -21,6 +21,8 @@ namespace {
 // Blocks double up to the largest size. Messages of a few KiB never reach the mapped sizes.
 constexpr size_t kLeastMappedBytes = size_t{256} << 10;
 constexpr size_t kMaxBlockBytes = size_t{1} << 20;
+// A block of a list of numbers can be larger. It is freed in pieces of a thread's turn.
+constexpr size_t kMostFreedBytes = size_t{4} << 20;
 
 // Gives the pages of a mapping their memory, in pieces of a thread's turn. To touch them first in
 // one copy of many MiB takes milliseconds.
@@ -43,10 +45,13 @@ void* AllocateBlock(size_t bytes) {
 
 void FreeBlock(void* block, size_t bytes) {
   if (bytes < kLeastMappedBytes) return ::operator delete(block);
-  for (size_t done = 0; done < bytes; done += kMaxBlockBytes) {
-    PAGODA_CHECK(
-        munmap(static_cast<char*>(block) + done, std::min(kMaxBlockBytes, bytes - done)) == 0,
-        "an arena's block is mapped until it is freed");
+  for (size_t done = 0; done < bytes; done += kMostFreedBytes) {
+    char* const piece = static_cast<char*>(block) + done;
+    const size_t size = std::min(kMostFreedBytes, bytes - done);
+    // The system refuses to split a mapping if the process has too many. Then the memory returns,
+    // and only its addresses stay taken.
+    PAGODA_CHECK(munmap(piece, size) == 0 || madvise(piece, size, MADV_DONTNEED) == 0,
+                 "an arena's block is mapped until it is freed");
     EndProcessorTurnIfOver();
   }
 }

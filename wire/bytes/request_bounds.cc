@@ -1,5 +1,6 @@
 #include "wire/bytes/request_bounds.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -59,7 +60,9 @@ class Walk {
       const bool is_known = IsKnown(field, tag);
       if (!is_known && !CountUnknown(tag)) return false;
       if (!is_known || !IsPart(*field)) {
-        if (!WireFormat::SkipField(in_, tag)) return false;
+        const bool goes_on = is_known && field->is_repeated() ? Numbers(*field, tag)
+                                                              : WireFormat::SkipField(in_, tag);
+        if (!goes_on) return false;
         continue;
       }
       for (size_t i = 0; i < kNumLists; ++i) {
@@ -101,6 +104,40 @@ class Walk {
            (field->is_packable() && wire == WireFormat::WIRETYPE_LENGTH_DELIMITED);
   }
 
+  // One number of a list, or many of them packed.
+  bool Numbers(const FieldDescriptor& field, uint32_t tag) {
+    const bool is_varint =
+        WireFormat::WireTypeForFieldType(static_cast<WireFormat::FieldType>(field.type())) ==
+        WireFormat::WIRETYPE_VARINT;
+    if (!is_varint) return WireFormat::SkipField(in_, tag);
+    if (WireFormat::GetTagWireType(tag) == WireFormat::WIRETYPE_VARINT) {
+      ++varints_;
+      if (!WireFormat::SkipField(in_, tag)) return false;
+    } else if (!PackedVarints()) {
+      return false;
+    }
+    return varints_ <= kMaxRequestVarints ||
+           Refuse(Reason::kInvalidArgument, kMaxRequestVarints, "numbers");
+  }
+
+  // Counts the bytes that end a varint.
+  bool PackedVarints() {
+    uint32_t size;
+    if (!in_->ReadVarint32(&size) || size > INT32_MAX) return false;
+    for (int left = static_cast<int>(size); left > 0;) {
+      const void* data;
+      int available;
+      if (!in_->GetDirectBufferPointer(&data, &available)) return false;
+      const absl::string_view bytes(static_cast<const char*>(data),
+                                    static_cast<size_t>(std::min(available, left)));
+      varints_ += static_cast<size_t>(
+          std::count_if(bytes.begin(), bytes.end(), [](char byte) { return (byte & 0x80) == 0; }));
+      left -= static_cast<int>(bytes.size());
+      if (!in_->Skip(static_cast<int>(bytes.size()))) return false;
+    }
+    return true;
+  }
+
   // Whether the field is a message, a text or a byte string.
   static bool IsPart(const FieldDescriptor& field) {
     return field.type() == FieldDescriptor::TYPE_MESSAGE ||
@@ -130,6 +167,7 @@ class Walk {
   CodedInputStream* const in_;
   size_t parts_ = 0;
   size_t unknown_ = 0;
+  size_t varints_ = 0;
   absl::Status status_;
 };
 

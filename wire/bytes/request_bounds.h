@@ -17,6 +17,10 @@ namespace pagoda {
 // many keys.
 inline constexpr size_t kMaxRequestParts = size_t{1} << 18;
 
+// The numbers of a request that take fewer bytes on the wire than in memory (varints). A list of
+// the longest prompt's tokens has so many elements.
+inline constexpr size_t kMaxRequestVarints = size_t{1} << 22;
+
 // Fields that this version does not know. CheckServed refuses each, after the parser has kept it.
 inline constexpr size_t kMaxUnknownFields = size_t{64} << 10;
 
@@ -25,7 +29,8 @@ inline constexpr size_t kLeastCheckedBytes = size_t{64} << 10;
 
 // Makes no objects, and reads no further than the first excess. Bytes that are not a message of
 // this type pass: the parser refuses them. Errors: BATCH_TOO_LARGE (operations); INVALID_ARGUMENT
-// (retention ranges in one list, or more parts than kMaxRequestParts);
+// (retention ranges in one list, more parts than kMaxRequestParts, or more numbers than
+// kMaxRequestVarints);
 // FIELD_NOT_SERVED (more than kMaxUnknownFields unknown fields, or a group).
 absl::Status CheckRequestBounds(const google::protobuf::Descriptor& type, absl::string_view bytes);
 absl::Status CheckRequestBounds(const google::protobuf::Descriptor& type,

@@ -63,6 +63,40 @@ TEST(RequestBoundsTest, RefusesTooManyRetentionRanges) {
             "the request has more than 65536 retention ranges; no more are allowed");
 }
 
+// Each takes a byte on the wire, and four or more in memory.
+std::string WithExtraIds(size_t count) {
+  return WithAddSequence(
+      FieldOf(v1::AddSequenceRequest::kExtraTokenIdsFieldNumber, std::string(count, '\1')));
+}
+
+TEST(RequestBoundsTest, RefusesTooManyPackedNumbers) {
+  v1::SessionRequest request;
+  ASSERT_TRUE(request.ParseFromString(WithExtraIds(1000)));
+  EXPECT_EQ(request.batch().operations(0).add_sequence().extra_token_ids_size(), 1000);
+  EXPECT_TRUE(Check(WithExtraIds(kMaxRequestVarints)).ok());
+  const absl::Status status = Check(WithExtraIds(kMaxRequestVarints + 1));
+  EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument);
+  EXPECT_EQ(status.message(), "the request has more than 4194304 numbers; no more are allowed");
+}
+
+TEST(RequestBoundsTest, CountsNumbersByTheirLastBytes) {
+  // 300 in two bytes.
+  const std::string numbers = FieldOf(v1::AddSequenceRequest::kExtraTokenIdsFieldNumber,
+                                      Repeat("\xac\x02", kMaxRequestVarints));
+  EXPECT_TRUE(Check(WithAddSequence(numbers)).ok());
+  EXPECT_FALSE(
+      Check(WithAddSequence(numbers +
+                            FieldOf(v1::AddSequenceRequest::kExtraTokenIdsFieldNumber, "\1")))
+          .ok());
+}
+
+TEST(RequestBoundsTest, CountsNumbersThatAreNotPacked) {
+  const std::string one = {
+      static_cast<char>(v1::AddSequenceRequest::kExtraTokenIdsFieldNumber << 3), '\1'};
+  EXPECT_TRUE(Check(WithAddSequence(Repeat(one, kMaxRequestVarints))).ok());
+  EXPECT_FALSE(Check(WithAddSequence(Repeat(one, kMaxRequestVarints + 1))).ok());
+}
+
 TEST(RequestBoundsTest, CountsARangeAlsoBehindAnotherField) {
   const std::string pair = FieldOf(v1::AddSequenceRequest::kRetentionFieldNumber, "") +
                            FieldOf(v1::AddSequenceRequest::kTokensFieldNumber, "");
