@@ -92,10 +92,8 @@ std::vector<TenantUsage> CacheLists::TenantUses() const {
     list[i].max_sequences = accounts_.most_sequences(tenant);
     list[i].sequence_bytes = accounts_.bytes(tenant);
     list[i].max_sequence_bytes = accounts_.most_bytes(tenant);
+    list[i].sessions = static_cast<uint32_t>(sessions_.size(tenant));
     for (const auto& window : windows_) window->AddUses(tenant, &list[i].uses);
-  }
-  for (const SessionId id : sessions_.Ids()) {
-    ++list[sessions_.Get(id).tenant.value()].sessions;
   }
   return list;
 }

@@ -121,6 +121,7 @@ class SessionTable {
   Iterator From(SessionId first) const { return sessions_.lower_bound(first); }
   Iterator end() const { return sessions_.end(); }
   size_t size() const { return sessions_.size(); }
+  size_t size(TenantId tenant) const { return by_tenant_.of(tenant.value()); }
 
  private:
   const bool has_tenants_;  // Besides the default tenant.

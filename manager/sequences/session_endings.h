@@ -91,6 +91,7 @@ class SessionEndings {
   void QuarantineFree(absl::Time now);
 
   void AddStats(ManagerStats* stats) const;
+  const SessionCounters& counters() const { return counters_; }
 
   // --- For tests ---
 

@@ -81,14 +81,21 @@ std::string Difference(const OpenCacheCall& there, const OpenCacheCall& asked) {
   return "";
 }
 
-// Whether the cache has sessions of clients, open or quarantined. The exchange's own session does
-// not count.
-bool HasSessions(ServedCache& cache) {
+// The sessions of a cache's clients. The exchange's own session does not count.
+struct ClientSessions {
+  bool any = false;    // Open or quarantined ones.
+  uint64_t ended = 0;  // Since the cache was opened.
+};
+
+ClientSessions SessionsOf(ServedCache& cache) {
   const SharedManager& manager = cache.manager();
   const size_t own = cache.parts().exchange->has_session() ? 1 : 0;
   return manager.Read([&](const BlockManager& core) {
-    return core.lists().Sessions(SessionId(0), own + 1, manager.now()).size() > own ||
-           !core.endings().QuarantinedSessions(SessionId(0), 1).empty();
+    const auto& ended = core.endings().counters().ended;
+    return ClientSessions{
+        .any = core.lists().Sessions(SessionId(0), own + 1, manager.now()).size() > own ||
+               !core.endings().QuarantinedSessions(SessionId(0), 1).empty(),
+        .ended = std::accumulate(ended.begin(), ended.end(), uint64_t{0})};
   });
 }
 
@@ -434,7 +441,7 @@ absl::StatusOr<uint64_t> CacheOpener::Drop(const std::string& name, bool force) 
     if (found == brought_.end()) {
       return MakeError(Reason::kUnknownCache, absl::StrCat("there is no cache '", name, "'"));
     }
-    if (!force && HasSessions(*found->second.cache)) {
+    if (!force && SessionsOf(*found->second.cache).any) {
       return MakeError(Reason::kCacheInUse,
                        absl::StrCat("the cache '", name,
                                     "' has sessions, or quarantined slots that dead clients could "
@@ -482,24 +489,39 @@ uint64_t CacheOpener::Retire(uint32_t number) {
   return ended;
 }
 
-void CacheOpener::Look(Brought& brought, absl::Time now) const {
-  const bool used = HasSessions(*brought.cache);
-  // Second, so that a session that ends meanwhile is in one of the two.
-  const auto ends = brought.cache->manager().Read(&BlockManager::Stats).session_counters.ended;
-  const uint64_t ended = std::accumulate(ends.begin(), ends.end(), uint64_t{0});
-  if (used || ended != std::exchange(brought.ended_sessions, ended)) {
+void CacheOpener::UpdateUse(uint32_t number) {
+  std::shared_ptr<ServedCache> cache;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = brought_.find(number);
+    if (found == brought_.end()) return;
+    cache = found->second.cache;
+  }
+  // Without the lock: the cache's core can be busy for long.
+  const ClientSessions sessions = SessionsOf(*cache);
+  absl::MutexLock lock(&mutex_);
+  const auto found = brought_.find(number);
+  if (found == brought_.end()) return;
+  Brought& brought = found->second;
+  if (sessions.any || sessions.ended > brought.ended_sessions) {
+    brought.ended_sessions = std::max(brought.ended_sessions, sessions.ended);
     brought.had_session = true;
     brought.unused_since.reset();
   }
-  if (!used && !brought.unused_since.has_value()) brought.unused_since = now;
+  if (!sessions.any && !brought.unused_since.has_value()) brought.unused_since = absl::Now();
 }
 
 void CacheOpener::Sweep(absl::Time now) {
+  std::vector<uint32_t> numbers;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [number, brought] : brought_) numbers.push_back(number);
+  }
+  for (const uint32_t number : numbers) UpdateUse(number);
   std::vector<uint32_t> unused;
   {
     absl::MutexLock lock(&mutex_);
-    for (auto& [number, brought] : brought_) {
-      Look(brought, now);
+    for (const auto& [number, brought] : brought_) {
       if (brought.unused_since.has_value() && now - *brought.unused_since >= LingerOf(brought)) {
         unused.push_back(number);
       }
@@ -528,10 +550,10 @@ void CacheOpener::Bury(Brought retired) {
 }
 
 std::optional<CacheOpener::Unused> CacheOpener::UnusedFor(uint32_t number) {
+  UpdateUse(number);
   absl::MutexLock lock(&mutex_);
   const auto found = brought_.find(number);
   if (found == brought_.end()) return std::nullopt;
-  Look(found->second, absl::Now());
   if (!found->second.unused_since.has_value()) return std::nullopt;
   const absl::Duration since = absl::Now() - *found->second.unused_since;
   return Unused{.since = std::max(since, absl::ZeroDuration()),

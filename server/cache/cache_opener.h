@@ -130,7 +130,7 @@ class CacheOpener {
     MemoryBytes share;  // Its share of the budget.
     bool had_session = false;
     std::optional<absl::Time> unused_since;
-    uint64_t ended_sessions = 0;  // At the last Look.
+    uint64_t ended_sessions = 0;  // At the last UpdateUse.
     absl::Time retired;           // When it was dropped.
   };
 
@@ -165,8 +165,9 @@ class CacheOpener {
   absl::StatusOr<uint64_t> Drop(const std::string& name, bool force) ABSL_LOCKS_EXCLUDED(mutex_);
   // Steps 1 and 2 of invariant 2.
   uint64_t Retire(uint32_t number) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Sets `unused_since`. A session counts too that began and ended since the last Look.
-  void Look(Brought& brought, absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sets `unused_since` of the cache, if a client opened it. A session that began and ended since
+  // the last call counts too.
+  void UpdateUse(uint32_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   // Drops the caches that have been unused for too long, and does step 3 of invariant 2 for each
   // dropped cache that no call holds.
   void Sweep(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
