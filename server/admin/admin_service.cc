@@ -137,7 +137,7 @@ absl::Status AdminService::GetStatus(const Identity& caller, const v1::GetStatus
   const absl::StatusOr<CachePtr> cache = parts_.caches->Named(request.cache(), caller);
   // A daemon that waits for clients to open caches has a status, too.
   const bool waits = request.cache().empty() && ReasonOf(cache.status()) == Reason::kUnknownCache;
-  if (cache.ok() || waits) OtherMachinesToStatus(parts_, response);
+  if (cache.ok() || (waits && caller.is_operator())) OtherMachinesToStatus(parts_, response);
   if (cache.ok()) {
     CacheToStatus(**cache, response);
     ExchangeToStatus(parts_, **cache, response);

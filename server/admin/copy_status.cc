@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <string>
 
+#include "base/printable.h"
 #include "manager/disk/disk_stats.h"
+#include "server/admin/declared_status.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
@@ -39,24 +41,9 @@ void FileToStatus(const DiskStats::Window& window, const DiskTierStats& core,
   out->set_engine(window.file.engine);
   out->set_direct(window.file.direct);
   out->set_mode(std::string(SlabModeName(window.file.mode)));
-  out->set_mode_reason(window.file.mode_reason);
-  out->set_held_slots(window.held_slots);
-  out->set_stale_slots(window.stale_slots);
-  out->set_quarantined_slots(window.file.quarantined_slots);
-  out->set_waiting_backups(core.waiting_backups);
-  out->set_queued_backups(window.queued_backups);
-  out->set_queued_fetches(window.queued_fetches);
-  out->set_running_orders(window.running);
-  out->set_written_blocks_total(window.written.blocks);
-  out->set_written_bytes_total(window.written.bytes);
-  out->set_read_blocks_total(window.read.blocks);
-  out->set_read_bytes_total(window.read.bytes);
-  out->set_passed_over_blocks_total(core.passed_over);
-  out->set_late_fetches_total(core.late_fetches);
-  out->set_failed_backups_total(core.failed_backups);
-  out->set_failed_fetches_total(core.failed_fetches);
-  out->set_erased_blocks_total(core.erased_blocks);
-  out->set_failed_erases_total(core.failed_erases);
+  out->set_mode_reason(Printable(window.file.mode_reason));
+  SetDeclared(kDiskWindowMetrics, window, out);
+  SetDeclared(kDiskTierMetrics, core, out);
   for (size_t i = 0; i < kNumDiskErrors; ++i) {
     if (window.errors[i] == 0) continue;
     v1::NamedCount* const count = out->add_errors_total();
@@ -96,7 +83,7 @@ void DiskToStatus(const ManagerStats& stats, const DiskNumbers& disk, const Cach
                   v1::DiskStatus* out) {
   out->set_tier(TierToProto(static_cast<Tier>(cache.tiers.size() - 1)));
   out->set_tier_name(disk.tier);
-  out->set_path(disk.path);
+  out->set_path(Printable(disk.path));
   out->set_write_bytes_per_second(disk.write_bytes_per_second);
   for (size_t w = 0; w < disk.stats.windows.size(); ++w) {
     const DiskStats::Window& window = disk.stats.windows[w];

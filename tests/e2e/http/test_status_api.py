@@ -230,7 +230,7 @@ def test_transfers_and_history(start_daemon):
         assert way.bytes_total == 4 * daemon.status().windows[0].tiers[0].block_bytes
         eventually(daemon, lambda: get(daemon, "history").offloaded_blocks_total[-1], 4)
         history = get(daemon, "history")
-        totals = [column for field, column in history.ListFields() if field.name.endswith("_total")]
+        totals = [getattr(history, field.name) for field in history.DESCRIPTOR.fields if field.name.endswith("_total")]
         assert {len(column) for column in (*totals, history.times, history.revision, *(tier.used_blocks for tier in history.tiers))} == {len(history.times)}
         assert [(tier.tier, tier.name) for tier in history.tiers] == [(types_pb2.TIER_PRIMARY, "primary"), (types_pb2.TIER_SECONDARY, "secondary")]
         assert [tier.name for tier in get(daemon, "status").cache.tiers] == ["primary", "secondary"]
