@@ -53,8 +53,8 @@ struct ResidencyOptions {
   Priority min_priority(Tier tier) const { return tiers[static_cast<size_t>(tier)].min_priority; }
 };
 
-// Everything here outlives the residency and its parts. They read the tree, and neither add nor
-// remove nodes.
+// Everything here outlives the residency and its parts. They read the tree. They add and
+// remove no nodes, except that TierResidency::Reuse() erases its victim.
 struct ResidencyContext {
   const ResidencyOptions& options;
   const CoreServices& services;

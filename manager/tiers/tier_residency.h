@@ -4,7 +4,6 @@
 #define PAGODA_MANAGER_TIERS_TIER_RESIDENCY_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "base/check.h"
 #include "events/event.h"
@@ -34,8 +33,9 @@ namespace pagoda {
 // its parts, each with its own invariants. A part calls the parts before it alone, and the owner of
 // the tree through CacheExit.
 //
-// Reads the prefix tree, and neither adds nor removes nodes. Knows no sequences. Refuses nothing:
-// the caller has checked that enough blocks are available. Thread-compatible.
+// Reads the prefix tree. Adds and removes no nodes, except that Reuse() erases its victim. Knows no
+// sequences. Refuses nothing: the caller has checked that enough blocks are available.
+// Thread-compatible.
 //
 // Invariant: a block has a slot exactly while OwnsSlot(its state). It is counted as held while it
 // has holders, and else as evictable. Each part is told of each change, in the order of the parts

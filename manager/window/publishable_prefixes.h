@@ -31,7 +31,7 @@ class PublishablePrefixes final : private WindowPart {
   void Used(BlockId id) {
     if (store_[id].token_count == tokens_per_block().value()) queue_->Push(id);
   }
-  // See BlockManager::TakePublishable.
+  // See CacheLists::TakePublishable.
   void Take(uint32_t max_prefixes, uint32_t max_blocks, std::vector<PublishablePrefix>* out);
   PublishableBlocks counts() const;
 

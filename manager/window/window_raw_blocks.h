@@ -41,10 +41,10 @@ class WindowRawBlocks final : private WindowPart {
   // REQUIRES: so many blocks are available.
   void TakeRaw(OperationScope& op, SessionId owner, absl::Span<BlockHandle> out);
   // OK if `owner` may free all of `blocks`, and each is named once. Errors: those of
-  // BlockManager::FreeBlocks.
+  // RawBlocks::FreeBlocks.
   absl::Status CheckRaw(TenantId tenant, SessionId owner, absl::Span<const BlockRef> blocks);
   // OK if `owner` may fill the blocks so, and each is named once. Errors: those of
-  // BlockManager::FillBlocks.
+  // RawBlocks::FillBlocks.
   absl::Status CheckFills(TenantId tenant, SessionId owner, absl::Span<const BlockFill> fills);
   // REQUIRES: CheckFills(tenant, owner, fills) is OK.
   void Fill(absl::Span<const BlockFill> fills);
@@ -59,7 +59,7 @@ class WindowRawBlocks final : private WindowPart {
 
   using Metadata = absl::flat_hash_map<BlockId, BlockMetadata>;
   // Describes the raw blocks of `owner` among `blocks`, with one holder. The others that a sequence
-  // holds get an entry with no holder. Errors: those of BlockManager::DescribeBlocks, except that
+  // holds get an entry with no holder. Errors: those of RawBlocks::DescribeBlocks, except that
   // a block may be another session's sequence's.
   absl::StatusOr<Metadata> DescribeRaw(TenantId tenant, SessionId owner,
                                        absl::Span<const BlockRef> blocks) const;

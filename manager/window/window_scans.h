@@ -33,7 +33,7 @@ class WindowScans final : private WindowPart {
   BlockId ReadSnapshot(BlockId begin, size_t max_ids, size_t max_tokens, LifecycleEvents lifecycle,
                        absl::Time now, std::vector<Event>* out) const;
 
-  // --- For operators: as BlockManager's methods of the same names ---
+  // --- For operators: what CacheLists' methods of the same names read ---
 
   void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
   std::optional<LocatedBlock> Locate(BlockId id, TierSet tiers) const;

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "manager/advice/hit_rate_curve.h"
-#include "manager/cache_lists.h"
 #include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/status.pb.h"
 #include "server/admin/admin_service.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <utility>
 #include <variant>
 
 #include "wire/event_bytes.h"

@@ -3,9 +3,7 @@
 #define PAGODA_SERVER_HTTP_STATUS_MESSAGES_H_
 
 #include <cstdint>
-#include <vector>
 
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "events/event.h"
 #include "manager/accounts/tenants.h"

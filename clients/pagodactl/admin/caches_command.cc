@@ -387,7 +387,7 @@ void AddCachesCommand(CLI::App& app, const GlobalOptions& globals, Action& chose
       "dropped when it has had no session for the daemon's memory.linger.\n"
       "Examples:\n"
       "  pagodactl caches\n"
-      "  pagodactl caches -o json | jq '.caches[].name'\n"
+      "  pagodactl caches -o json | jq '.caches[].cache.name'\n"
       "  pagodactl caches show llama\n"
       "  pagodactl caches open llama --model org/llama --layers 32x8x128:bfloat16 --host 8GiB\n"
       "  pagodactl caches drop llama");

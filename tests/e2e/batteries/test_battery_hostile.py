@@ -27,7 +27,7 @@ QUIET, HOSTILE, OPERATOR = (f"token-of-{name}-0123456789" for name in ("quiet", 
 ROUNDS = pick(short=3, full=30)
 ROUND_SECONDS = 0.2
 # The quiet tenant's p99 beside an attack, divided by its p99 alone. Both are medians of the rounds.
-# The ratios measured on two processors were 0.7 to 2.6. Alone the p99 was 0.4 to 1.3 ms.
+# The ratios measured on two processors were 0.7 to 4.8. Alone the p99 was 0.4 to 1.3 ms.
 MOST_SLOWDOWN = 3.0
 # If all processors are taken, a call waits for about one time slice of the kernel. Whether this
 # happens to one call in a hundred is chance.
