@@ -94,8 +94,8 @@ class BlockManager final {
   // `steps.completed_step` reaches this batch's step. Releases up to completed_step end now. The
   // caller has checked the session. Errors: STEP_BACKWARDS.
   absl::Status BeginBatch(SessionId session, StepRange steps, absl::Time now);
-  // As BeginBatch, but continues a batch that began with these steps before later batches of the
-  // session. Its further releases are deferred until the session's latest step.
+  // Continues a batch that began with these steps before later batches of the session. Its further
+  // releases are deferred until the session's latest step.
   void ResumeBatch(SessionId session, StepRange steps);
   // The tenant of an open session.
   TenantId TenantOf(SessionId session) const;
@@ -200,7 +200,7 @@ class BlockManager final {
   // The events since the last call, in order. The first call gives one Created event for each
   // window.
   EventBatch TakeEvents();
-  Revision revision() const;  // Of the last event.
+  Revision revision() const;  // The revision of the last event.
   // The pools are about to be removed: one Removed event for each window says so, and no event is
   // recorded after these. The cache goes on as before. A second call does nothing.
   void RemovePools(absl::Time now);

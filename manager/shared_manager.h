@@ -86,7 +86,8 @@ class SharedManager {
   // The clock's time.
   absl::Time now() const { return clock_(); }
 
-  // As the methods of the same name in BlockManager and SessionEndings, at the clock's time.
+  // These methods call those of the same name in BlockManager and SessionEndings, with the clock's
+  // time.
   absl::StatusOr<BlockManager::OpenedSession> OpenSession(std::string client_name,
                                                           absl::Duration lease,
                                                           TenantId tenant = kDefaultTenant);
@@ -160,10 +161,10 @@ class SharedManager {
   // After a wait, each remaining operation gets such an error and the batch is OK.
   absl::StatusOr<BatchResult> Execute(SessionRef session, absl::Span<const Operation> operations,
                                       StepRange steps = {});
-  // As Execute, but never waits. It stops before a WaitForTicket whose copies are not done, and
-  // returns fewer results than operations. When the ticket is done, the caller continues with that
-  // operation, or with the next one. `handles_before`: block handles in the answers of the batch's
-  // earlier parts.
+  // Executes a batch like Execute, but never waits. It stops before a WaitForTicket whose copies
+  // are not done, and returns fewer results than operations. When the ticket is done, the caller
+  // continues with that operation, or with the next one. `handles_before`: block handles in the
+  // answers of the batch's earlier parts.
   absl::StatusOr<BatchResult> ExecuteUntilWait(SessionRef session,
                                                absl::Span<const Operation> operations,
                                                StepRange steps, size_t handles_before = 0);

@@ -63,8 +63,8 @@ class SequenceAccounts {
     uint64_t bytes() const { return bytes_; }
     // Sets the cost to `bytes`. REQUIRES: Check() allows the increase.
     void Resize(uint64_t bytes);
-    // As Resize, but can exceed the limit, because a release of blocks is never refused. A tenant
-    // above its limit gets no new sequences.
+    // Sets the cost to `bytes`, even above the limit, because a release of blocks is never refused.
+    // A tenant above its limit gets no new sequences.
     void ResizeAnyway(uint64_t bytes);
 
    private:

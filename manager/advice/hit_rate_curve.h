@@ -57,7 +57,7 @@ struct ReuseCounts {
 
   bool is_simulated = false;     // There are simulated_hits.
   double rate = 0;               // The part of the blocks that is in the sample. 0: there is none.
-  uint64_t capacity_blocks = 0;  // Of the cache, over all tiers.
+  uint64_t capacity_blocks = 0;  // The cache's capacity over all tiers.
   // The cache would have had to be this large before the sample could tell about evictions.
   double known_blocks = 0;
   uint64_t requests = 0;
@@ -108,9 +108,9 @@ class HitRateCurve {
 
   struct Estimate {
     double hit_rate = 0;
-    // Of 20 samples of the blocks, 19 give a hit rate so near to that of all blocks: by the
-    // jackknife over the groups of the sample. With the doubt about the rules, or about the
-    // simulated caches.
+    // Half the width of the 95 % confidence interval: 19 of 20 samples give a hit rate so close to
+    // that of all blocks. It is estimated by the jackknife over the groups of the sample. It
+    // includes the error of the rules or of the simulated caches.
     double error = 0;
   };
 
@@ -125,7 +125,8 @@ class HitRateCurve {
   double lookups_per_hour() const {
     return counts_.seconds > 0 ? counts_.lookups / counts_.seconds * 3600 : 0;
   }
-  // Of a cache with `factor` times today's blocks, at most kMaxFactor.
+  // The estimate for a cache with `factor` times today's blocks. A larger factor than kMaxFactor
+  // counts as kMaxFactor.
   Estimate At(double factor) const;
   // Up to this factor enough distinct blocks were seen.
   double known_factor() const;

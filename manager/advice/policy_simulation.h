@@ -21,12 +21,13 @@ namespace pagoda {
 // decides in each what leaves (C. Waldspurger, T. Saemundsson, I. Ahmad, N. Park, "Cache Modeling
 // and Optimization using Miniature Simulations", USENIX ATC 2017).
 //
-// As in a prefix cache, content stays as long as the cache has content that was computed behind it.
-// The parent of a content is the last one before it in the request that is in the sample. Without
-// this rule the hit rates were up to 2.8 points off, with it 1.0 (manager/BENCHMARKS.md).
+// A simulated cache keeps content as long as it has content that was computed behind it, as a
+// prefix cache does. The parent of a content is the last one before it in the request that is in
+// the sample. Without this rule the hit rates were up to 2.8 points off, with it 1.0
+// (manager/BENCHMARKS.md).
 //
 // A cache evicts when a request takes memory, and what the request computes is published later. In
-// between, other requests look at their blocks. So Reserve() tells of memory without content.
+// between, other requests look up their blocks. So Reserve() reports memory without content.
 //
 // A simulated cache is one tier in memory, of one tenant, without priorities. Content that is held
 // is no candidate. If all of a cache is held, further content does not enter it.
@@ -57,11 +58,11 @@ class PolicySimulation {
   // is below kNoContent, and at least four times the capacity.
   PolicySimulation(std::string_view policy, double capacity, size_t num_contents);
 
-  // A request looked at the content, and uses it: it holds it. Returns the caches that had it.
-  // Those that had not get it. `parent`: see above. The hash and the facts of a content are those
-  // of the first call.
+  // A request looked up the content and holds it. Returns the caches that had it. The other caches
+  // add it. `parent`: see above. The hash and the facts of a content are those of the first call.
   Caches Use(Content content, Content parent, BlockHash hash, ContentFacts facts);
-  // As Use(), but nobody looked: the request has computed it, or something else holds it.
+  // Holds the content like Use(), but without a lookup: the request has computed it, or something
+  // else holds it.
   Caches Hold(Content content, Content parent, BlockHash hash, ContentFacts facts);
   // The cache has computed and published a sampled content, which these small caches had.
   void Computed(Caches had);

@@ -60,7 +60,7 @@ namespace pagoda {
 class ReuseDistances {
  public:
   struct Options {
-    uint64_t capacity_blocks = 0;  // Of the window, over all tiers.
+    uint64_t capacity_blocks = 0;  // The window's capacity over all tiers.
     uint32_t max_samples = 0;      // At most ReuseCounts::kMaxDistance. 0: follows nothing.
     std::string_view policy;       // What the window evicts by; empty: unknown, as LRU.
   };
@@ -146,14 +146,14 @@ class ReuseDistances {
   ReuseCounts counts() const;
 
  private:
-  using Index = uint16_t;  // Of an entry.
+  using Index = uint16_t;  // The index of an entry.
   static constexpr uint32_t kNoPlace = 0xFFFF'FFFF;
   static constexpr uint16_t kNone = 0xFFFF;
   // A block that is followed. In a free entry, `place` is the next free one.
   struct Entry {
     uint64_t hash = 0;
     uint32_t place = kNoPlace;         // kNoPlace: it is held.
-    Moment missed_at = 0;              // Of the last miss that counted.
+    Moment missed_at = 0;              // The moment of the last miss that counted.
     uint16_t missed_bucket = kNone;    // kNone: it was the first use.
     PolicySimulation::Caches had = 0;  // The simulated caches that had it then.
   };

@@ -38,7 +38,7 @@ struct CacheInfo {
       const auto index = static_cast<size_t>(tier);
       return index < blocks.size() ? blocks[index] : 0;
     }
-    // Of all tiers.
+    // The number of blocks in all tiers.
     uint64_t all_blocks() const {
       return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0});
     }

@@ -225,13 +225,13 @@ struct MatchPrefix {
   std::vector<MultimodalItem> multimodal_items;
   std::vector<ClientKey> keys = {};
   // The tenant that asks, for a client that has a session for each tenant. The core does not read
-  // it, and it is not sent. Likewise in OffloadPrefix and PrefetchPrefix.
+  // it, and it is not sent. The same holds for OffloadPrefix and PrefetchPrefix.
   std::string tenant = {};
 };
 struct MatchedPrefix {
   uint32_t matched_tokens = 0;
-  std::vector<BlockHandle> blocks;  // Of the largest window; not held, so they can leave at any
-                                    // time.
+  std::vector<BlockHandle> blocks;  // Blocks of the largest window. They are not held,
+                                    // so they can be evicted at any time.
   // How much of the prompt is cached in any tier, and how much in each of the cache's tiers, by the
   // nearest copies of the largest window. A sequence matches nothing on disk.
   uint32_t cached_tokens = 0;
@@ -248,7 +248,7 @@ struct QueryCapacity {
   uint32_t max_new_tokens = 0;
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
-  std::string tenant = {};  // As in AddSequence; for a new sequence.
+  std::string tenant = {};  // The tenant of a new sequence, as in AddSequence.
   std::vector<ClientKey> keys = {};
 };
 struct WindowCapacity {
@@ -302,7 +302,7 @@ struct PrefetchedPrefix {
   uint32_t blocks = 0;          // Onboarded between memory tiers, over all windows.
   Ticket ready;
   uint32_t fetched_blocks = 0;  // Being fetched from disk into the last memory tier.
-  Ticket fetch;                 // Of Lane::kFetch: the last of these fetches.
+  Ticket fetch;                 // The ticket of the last of these fetches, in Lane::kFetch.
 };
 
 struct PinPrefix {
@@ -350,7 +350,7 @@ struct InvalidatePrefix {
 };
 struct InvalidatedPrefix {
   uint64_t removed_blocks = 0;
-  Ticket durable;  // Of Lane::kBackup: once it is done, no such content comes back after a restart.
+  Ticket durable;  // In Lane::kBackup. Once it is done, no such content comes back after a restart.
 };
 
 struct SetRetention {
@@ -373,7 +373,7 @@ struct WaitForTicket {
   Lane lane = Lane::kMemory;
 };
 struct WaitedForTicket {
-  Ticket completed;  // Of the lane.
+  Ticket completed;  // The last completed ticket of the lane.
 };
 
 struct DescribePools {};

@@ -118,9 +118,9 @@ class BlockExchange {
     absl::Duration time_to_live = absl::Hours(24);
     double publish_bytes_per_second = 0;  // 0: no limit. A second's worth can be written at once.
 
-    // Of the fetches and publishes that have not ended. Further ones are refused.
+    // The most fetches and publishes that have not ended. Further ones are refused.
     size_t max_waiting = 1024;
-    size_t max_waiting_bytes = 256 << 20;  // Of their prompts.
+    size_t max_waiting_bytes = 256 << 20;  // The most bytes of their prompts.
   };
 
   // `store` may be null: then Fetch needs a source, and a publish writes nothing. All must outlive

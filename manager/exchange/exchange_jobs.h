@@ -60,7 +60,7 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
 
   // Call it once, before all others. Errors: those of OpenSession.
   absl::Status OpenSession();
-  // As BlockExchange's.
+  // These are the methods of the same name in BlockExchange.
   void Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done,
              std::shared_ptr<FetchSource> source = nullptr);
   void Publish(StoredPrompt prompt, PublishDone done);
@@ -94,7 +94,7 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
     bool is_bounded = false;                         // By the options' deadline.
     std::vector<std::shared_ptr<FetchJob>> waiters;  // They lack the same block.
 
-    std::vector<ContentDigest> digests;  // Of the whole blocks.
+    std::vector<ContentDigest> digests;  // The digests of the whole blocks.
     uint32_t cached = 0;                 // Blocks from the start, as of the match.
     uint32_t end = 0;                    // Blocks from the start that the cache or the store has.
     uint32_t from = 0;                   // The first block that is fetched.
@@ -178,20 +178,20 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
   const uint32_t capacity_;                   // Blocks of the first tier.
   const std::shared_ptr<ExchangePump> pump_;  // Also owned by BlockExchange.
 
-  // Of the steps.
+  // Only the steps use these.
   SessionRef session_;
   // By the first missing block and the source. Ordered, so that the same steps give the same
   // results.
   using FetchName = std::pair<ContentDigest, const FetchSource*>;  // Null: the own store.
   absl::btree_map<FetchName, std::shared_ptr<FetchJob>> fetches_;
-  absl::Time next_expiry_ = absl::InfiniteFuture();  // Of a waiting fetch.
+  absl::Time next_expiry_ = absl::InfiniteFuture();  // The earliest deadline of a waiting fetch.
   uint64_t last_sequence_ = 0;
   double budget_ = 0;  // Bytes that may be published now, as of budget_at_.
   absl::Time budget_at_ = absl::InfinitePast();
 
   mutable absl::Mutex mutex_;  // A leaf.
   size_t jobs_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t prompt_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the jobs.
+  size_t prompt_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Bytes of the jobs' prompts.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   ExchangeStats stats_ ABSL_GUARDED_BY(mutex_);
 };

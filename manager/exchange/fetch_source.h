@@ -29,8 +29,8 @@ class FetchSource {
 
   // A fetch brought `bytes` in that time. 0 bytes: it brought nothing by its deadline.
   void Note(uint64_t bytes, absl::Duration took) ABSL_LOCKS_EXCLUDED(mutex_);
-  // As measured, with the weight of a fetch falling by a fifth with each later one. 0: no fetch has
-  // ended.
+  // The measured rate: an exponential moving average, in which the latest fetch has weight 0.2. 0:
+  // no fetch has ended.
   double bytes_per_second() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Whether a fetch of `bytes` is predicted to take longer than `otherwise`. `assumed`: bytes per

@@ -42,7 +42,7 @@ class EvictionPolicy {
   // The block entered the tier's cache: new content, or a block from another tier. It is no
   // candidate yet. A policy can recognise content that it evicted before by the hash.
   virtual void Inserted(const BlockFacts&) {}
-  // As Inserted, for a block of an earlier run of the daemon. It enters before any request.
+  // A block of an earlier run of the daemon entered the tier's cache, before any request.
   virtual void Recovered(const BlockFacts& block) { Inserted(block); }
   // A prefix match used the block; `uses` counts it already. The block can be a candidate or not.
   virtual void Touched(const BlockFacts&) {}

@@ -60,7 +60,7 @@ class LearnedPolicy final : public EvictionPolicy {
 
  private:
   uint64_t present() const { return window_->step() >> key_shift_; }
-  // Of the block's last use.
+  // The key of a block by its last use: the step of that use, in units of 2^key_shift_ steps.
   uint64_t KeyOf(SlotIndex slot) const {
     return (window_->step() - std::min(window_->step(), window_->AgeOf(tier_, slot))) >> key_shift_;
   }
@@ -73,7 +73,7 @@ class LearnedPolicy final : public EvictionPolicy {
     SlotIndex slot = kNoSlot;
     Priority priority;
     uint32_t of_class = 0;
-    uint64_t key = 0;  // Of its list.
+    uint64_t key = 0;  // The key of its list entry.
     uint64_t version = 0;
     LearnedWindow::Known known;
     bool goes_by_known = false;  // `known` has that class and no later key.
@@ -89,7 +89,7 @@ class LearnedPolicy final : public EvictionPolicy {
   SlotIndex TakeVictim();
   void PutBack();
 
-  const std::shared_ptr<LearnedWindow> window_;  // Of all policies of the window.
+  const std::shared_ptr<LearnedWindow> window_;  // Owned by all policies of the window.
   const size_t tier_;
   const bool on_disk_;
   const uint32_t key_shift_;
@@ -97,7 +97,7 @@ class LearnedPolicy final : public EvictionPolicy {
   InHand in_hand_;
 };
 
-// As MakeEvictionPolicies().
+// Makes policies of this class; see MakeEvictionPolicies().
 TierPolicies MakeLearnedPolicies(const PolicyTiers& tiers, uint16_t num_tenants);
 
 }  // namespace pagoda

@@ -83,7 +83,7 @@ class LearnedWindow {
   // --- Worth ---
 
   Known KnownOf(size_t tier, SlotIndex slot) const { return tiers_[tier].known[slot.value()]; }
-  // Of a block that was a candidate before, or is one.
+  // The reuse class of a block that is a candidate or was one before.
   uint32_t ClassOf(size_t tier, SlotIndex slot) const {
     return tiers_[tier].known[slot.value()].reuse_class;
   }

@@ -31,11 +31,11 @@ class PriorityLruPolicy final : public EvictionPolicy {
   SlotIndex Evicted(const BlockFacts& victim, const BlockFacts* unparked) override;
 
  private:
-  const std::shared_ptr<CandidateArena> arena_;  // Of all policies of the tier.
+  const std::shared_ptr<CandidateArena> arena_;  // Owned by all policies of the tier.
   CandidateLists<kNumLists> lists_;
 };
 
-// As MakeEvictionPolicies().
+// Makes policies of this class; see MakeEvictionPolicies().
 TierPolicies MakePriorityLruPolicies(const PolicyTiers& tiers, uint16_t num_tenants);
 
 }  // namespace pagoda

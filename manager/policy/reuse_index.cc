@@ -26,7 +26,8 @@ constexpr float kFirstPriorChance = 0.3F;
 // as much as so many of one class: a hundred give a chance to within 3 to 5 points.
 constexpr float kPriorReached = 32;
 constexpr float kPooledReached = 100;
-// As many re-uses as it takes to move a feature's factor away from 1: their error is 18 %.
+// The pseudo-reuses that are added to a feature's observed and expected reuses. They keep its
+// factor near 1 until it has about as many reuses of its own, whose relative error is 18 %.
 constexpr float kPseudoReuses = 30;
 constexpr float kLeastFactor = 0.05F;
 constexpr float kMostFactor = 20;
@@ -70,8 +71,8 @@ ReuseIndex::Counts ReuseIndex::Smoothed(const std::array<Counts, kBins>& counts,
           .reused = below.reused / 2 + counts[bin].reused + above.reused / 2};
 }
 
-// Of all classes together. Ages that hardly any block has reached yet tell nothing, and few blocks
-// come back so late. So their chances halve with each bin.
+// The reuse chances of all classes together. At ages that hardly any block has reached, there is no
+// evidence, and few blocks are reused so late. So the chances of those ages halve with each bin.
 ReuseIndex::Chances ReuseIndex::PooledChances() const {
   std::array<Counts, kBins> sums = {};
   for (const auto& of_class : counts_) {

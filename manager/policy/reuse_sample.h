@@ -126,7 +126,7 @@ class ReuseSample {
 
   const uint32_t shift_;
   const uint64_t picked_below_;
-  const uint32_t share_;  // Of each shadow cache.
+  const uint32_t share_;  // The capacity of each shadow cache, in sampled blocks.
   uint64_t now_ = 0;
   uint64_t sampled_ = 0;
   uint64_t next_rebuild_ = 64;
@@ -141,8 +141,8 @@ class ReuseSample {
   uint32_t learned_size_ = 0;
   // For how many accesses a request holds its blocks, on average, times kRequestsAveraged.
   uint64_t held_sum_ = 0;
-  // Of the last accesses: the hits of the index less those of LRU, and the variance of that in an
-  // even game. Both fade with each sampled access.
+  // The lead of the index: its hits less those of LRU, over recent accesses. It fades with each
+  // sampled access. Its variance, if both were equally good, fades with each batch.
   float lead_ = 0;
   float variance_ = 0;
   float lead_of_batch_ = 0;

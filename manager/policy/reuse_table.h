@@ -23,10 +23,10 @@ struct ReuseTable {
   bool trusts_index = false;
 };
 
-// As bytes:
+// The format of an encoded table:
 //
-//   u32 format, u32 classes, u32 bins, u32 shift, then of each class and bin the counts reached and
-//   reused, then lead, variance, u32 trusts_index
+//   u32 format, u32 classes, u32 bins, u32 shift, then for each class and bin the counts reached
+//   and reused, then lead, variance, u32 trusts_index
 //
 // Integers are little-endian, and counts are the 32 bits of a float.
 std::vector<std::byte> Encode(const ReuseTable& table);

@@ -138,7 +138,7 @@ class SlotStamper final : public SlotChangeSink {
   std::atomic<uint64_t> queued_bytes_ = 0;
   std::atomic<uint64_t> pending_ = 0;
   std::atomic<uint64_t> stamped_ = 0, kept_ = 0, outdated_ = 0, dropped_ = 0, orphaned_ = 0;
-  std::atomic<bool> ends_ = false;  // As stopping_, readable without the lock.
+  std::atomic<bool> ends_ = false;  // A copy of stopping_ that is read without the lock.
 
   // Only the worker uses these.
   ContentDigester digester_;

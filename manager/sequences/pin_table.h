@@ -76,7 +76,7 @@ class PinTable {
   const TenantTable* const tenants_;
   const uint64_t max_references_;
   std::map<PinId, PinEntry> pins_;
-  absl::btree_set<std::pair<absl::Time, PinId>> deadlines_;  // Of the pins with a lease.
+  absl::btree_set<std::pair<absl::Time, PinId>> deadlines_;  // Ends of the pins' leases.
   std::vector<Account> accounts_;                            // By TenantId.
   uint64_t references_ = 0;
   PinId last_;

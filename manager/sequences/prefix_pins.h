@@ -34,7 +34,7 @@ class PrefixPins final : public PinEnder {
  public:
   struct Options {
     uint64_t budget_blocks = 0;  // The most pinned at once, over all windows.
-    absl::Duration max_lease = absl::InfiniteDuration();  // Of a tenant's pin.
+    absl::Duration max_lease = absl::InfiniteDuration();  // The longest lease of a tenant's pin.
   };
   // REQUIRES: the references outlive the pins.
   PrefixPins(const Options& options, const TenantTable& tenants, const SessionTable& sessions,
@@ -52,7 +52,7 @@ class PrefixPins final : public PinEnder {
   PrefixPins(const PrefixPins&) = delete;
   PrefixPins& operator=(const PrefixPins&) = delete;
 
-  // As CachedPrefixes' Pin, Unpin and ListPins.
+  // CachedPrefixes describes these as Pin, Unpin and ListPins.
   absl::StatusOr<PinnedPrefix> PinPrefix(OperationScope& op, SessionId session,
                                          const SequencePrompt& prefix, absl::Duration lease);
   absl::Status UnpinPrefix(OperationScope& op, PinId pin, TenantId tenant);

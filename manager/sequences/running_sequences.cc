@@ -45,14 +45,14 @@ struct RunningSequences::Opening {
   const PromptKey matchable;  // The part of `all` that can match.
 
   // Fit:
-  std::vector<Match> matches;               // Of each window, cut to the same length.
+  std::vector<Match> matches;               // One for each window, cut to the same length.
   uint32_t matched = 0;                     // Tokens.
   uint64_t reserved = 0;                    // Tokens; includes the matched ones.
-  absl::InlinedVector<MatchTail, 4> tails;  // Of each window.
+  absl::InlinedVector<MatchTail, 4> tails;  // One for each window.
 
   // CheckCosts:
   uint64_t waiting_tokens = 0;  // Named, and without reserved capacity.
-  uint64_t own_bytes = 0;       // Of the sequence and its tables.
+  uint64_t own_bytes = 0;       // The cost of the sequence and its tables.
   uint64_t waiting_bytes = 0;
   uint64_t extras_bytes = 0;
 };

@@ -79,9 +79,9 @@ class EventRecorder {
     absl::Span<StoredBlock> blocks;
     absl::Span<TokenId> tokens;
   };
-  // As Stored() for each block of a chain of whole blocks of `block_tokens` tokens without extras,
-  // whose first is a child of `parent`: at least one of them, and at most `count`. Valid until the
-  // next call. REQUIRES: records().
+  // Records a chain of whole blocks of `block_tokens` tokens without extras, as Stored() does for
+  // each of them. The first block is a child of `parent`. The part that is returned takes at least
+  // one block and at most `count`. It is valid until the next call. REQUIRES: records().
   StoredRun StoreRun(WindowSize window, const NamespaceKey& name_space, const TreeBlock& parent,
                      size_t count, size_t block_tokens, TenantId tenant);
   bool records() const { return record_ == RecordEvents::kYes; }

@@ -79,7 +79,7 @@ class DiskBackups {
     bool abandoned = false;  // The block left the tree.
     bool erased = false;     // Abandoned, and an erase was ordered for it.
   };
-  // Of a block id.
+  // The queue state of a block id.
   struct Queued {
     uint8_t is_queued : 1 = 0;
     uint8_t uses : 2 = 0;  // Block::uses when it was last queued.

@@ -74,7 +74,7 @@ class FileSlots {
  private:
   struct Use {
     uint32_t reads = 0;
-    uint32_t writes = 0;  // Of a slot that is to be erased. Other backups are not counted.
+    uint32_t writes = 0;  // Backups to a slot that is to be erased. Other backups are not counted.
     uint32_t erases = 0;
     bool orphaned = false;  // Its block has left it. It becomes free when nothing touches it.
     bool dropped = false;   // Orphaned, and the carrier has to be told.

@@ -46,7 +46,7 @@ struct ResidencyOptions {
   };
   std::array<TierOptions, kMaxTiers> tiers;
   uint64_t block_bytes = 0;              // What a backup takes of the write budget.
-  uint32_t publish_uses = 0;             // Of CacheExit::Used; 0: it is not called.
+  uint32_t publish_uses = 0;             // The uses at which CacheExit::Used is called; 0: never.
   const TenantTable* tenants = nullptr;  // Outlives the residency.
 
   bool sliding() const { return window != kFullAttention; }

@@ -66,7 +66,7 @@ class TierCandidates {
   // block of its own. Otherwise the tenant with the most blocks for its share does. kNoBlock if
   // there is no candidate.
   BlockId Victim(Tier tier, TenantId tenant) const;
-  // As Victim, in a cache without tenants.
+  // The victim in a cache without tenants; kNoBlock if there is no candidate.
   BlockId Victim(Tier tier) const { return OwnerOfVictim(tier, *At(tier).default_tenant_policy); }
   // See EvictionPolicy::Evicted. Returns the next Victim(tier). REQUIRES: a cache without tenants.
   BlockId Evicted(Tier tier, const BlockFacts& victim, const BlockFacts* unparked) {
@@ -86,7 +86,7 @@ class TierCandidates {
   BlockFacts Facts(const OperationScope& op, BlockId id) const {
     return FactsIn(op, id, store_[id].slot);
   }
-  // As Facts, with the slot that the block had before it moved.
+  // The facts of a block in the tree with `slot`, which it had before it moved.
   BlockFacts FactsIn(const OperationScope& op, BlockId id, SlotIndex slot) const {
     const Block& block = store_[id];
     return {.slot = slot,

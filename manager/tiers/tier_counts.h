@@ -98,8 +98,8 @@ class TierCounts {
     --counts[block.priority_value];
     ++counts[priority.value()];
   }
-  // As CountEvictable(id, Tier::kPrimary, -1) and CountHeld(Tier::kPrimary, +1) in a cache without
-  // tenants, for a block that had this priority.
+  // Counts a primary block that had this priority as held instead of evictable. REQUIRES: the cache
+  // has no tenants.
   void Reuse(Priority priority) {
     Counts& primary = At(Tier::kPrimary);
     --primary.evictable;

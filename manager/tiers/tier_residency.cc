@@ -172,7 +172,7 @@ void TierResidency::GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant,
     slots_.Give(canonical, slot);
     tree_.MoveChild(canonical, PrefixTree::kNowhere, Tier::kPrimary);
     candidates_.NotifyInserted(op, canonical);
-    // As if a holder had released it.
+    // The block becomes a candidate, the same as after its last holder has released it.
     counts_.CountEvictable(canonical, Tier::kPrimary, +1);
     candidates_.policy(Tier::kPrimary, canonical).Released(candidates_.Facts(op, canonical));
     return;

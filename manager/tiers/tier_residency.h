@@ -80,7 +80,7 @@ class TierResidency {
   void Renew(OperationScope& op, BlockId id);
   // Adds a hold of `tenant`. Returns whether nothing held the block before.
   bool Hold(OperationScope& op, BlockId id, TenantId tenant);
-  // As Hold, for a block that is held already.
+  // Adds a hold of `tenant` to a block that is held already.
   void HoldAgain(BlockId id, TenantId tenant) {
     Block& block = store_[id];
     if (block.state() != BlockState::kAlias) {
@@ -103,10 +103,11 @@ class TierResidency {
 
   // --- Many blocks of one request (tier_residency_runs.h) ---
 
-  // As EndHold, where the last holder lets go of a block that becomes evictable and is no candidate
-  // yet, because it has cached children. Returns false, and does nothing, if that is not so.
+  // Ends the last hold of a cached primary block that becomes evictable, but no candidate, because
+  // it has cached children. Returns false and changes nothing for any other block, in a sliding
+  // window, and in a cache with a disk tier.
   bool EndHoldOfParent(BlockId id, TenantId tenant);
-  // As Enter, for a block that PrefixTree::Extend() put into the tree.
+  // A block has entered the tree by PrefixTree::Extend(): from now on `owner` owns it, as in Enter.
   void EnterTree(OperationScope& op, BlockId id, TenantId owner);
   // Whether Reuse() can give the slots of victims to a request: the window has one tier, no quotas
   // and no copies under way.
@@ -127,7 +128,8 @@ class TierResidency {
   // A block of an earlier run, which nothing holds, is in the tree. It lies in `slot`, which was
   // claimed. kNoSlot: it is a hole.
   void EnterRecovered(OperationScope& op, BlockId id, SlotRef slot, TenantId owner);
-  // As EnterRecovered, for a block that lies on disk alone, in a claimed slot.
+  // A block of an earlier run, which nothing holds, is in the tree. Its only copy lies on disk in
+  // `slot`, which was claimed.
   void EnterOnDisk(OperationScope& op, BlockId id, SlotIndex slot, TenantId owner);
   // Makes the block a candidate if it qualifies. REQUIRES: all blocks of the earlier run are there.
   void OfferRecovered(OperationScope& op, BlockId id);

@@ -106,8 +106,8 @@ class PrefixTree {
   // the content of a child. Cost: O(log children).
   absl::InlinedVector<BlockId, 4> Prefixes(NodeRef parent, const BlockKey& key) const;
 
-  // As Prefixes, but for any key, longest first, and including the child whose content is `key`, if
-  // there is one. Cost: O(log children + number returned).
+  // The children of `parent` whose content is a prefix of `key`, or `key` itself, longest first.
+  // `key` can be any content. Cost: O(log children + number returned).
   absl::InlinedVector<BlockId, 4> Beginnings(NodeRef parent, const BlockKey& key) const;
 
   // --- Changing ---
@@ -120,8 +120,8 @@ class PrefixTree {
   // no tail, and has no child whose content is `key`, the content of `id`.
   void Insert(BlockId id, NodeRef parent, const BlockKey& key, ContentFacts facts = {});
   void Insert(BlockId id, NodeRef parent) { Insert(id, parent, store_->key(id)); }
-  // As Insert() and MoveChild() to the primary tier, for the only child of a block: `parent` is in
-  // the tree, no tail, and has no children.
+  // Inserts the only child of a block and moves its bytes to the primary tier, as Insert() and
+  // MoveChild() do. REQUIRES: `parent` is in the tree, is no tail, and has no children.
   void Extend(BlockId id, BlockId parent, const BlockKey& key, ContentFacts facts) {
     Node& node = nodes_[id.value()];
     ChildSet& siblings = nodes_[parent.value()].children;
@@ -143,7 +143,8 @@ class PrefixTree {
     return node.children.top == kNoLink && !node.children.counted && !node.parent.is_root() &&
            nodes_[node.parent.block().value()].children.top == id.value();
   }
-  // As MoveChild() from the primary tier and Erase(). REQUIRES: EndsChain(id).
+  // Removes the child's bytes from the primary tier and erases the child, as MoveChild() and
+  // Erase() do. REQUIRES: EndsChain(id).
   void EraseEnd(BlockId id) {
     MoveChild(id, Tier::kPrimary, kNowhere);
     Node& node = nodes_[id.value()];

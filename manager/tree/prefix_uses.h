@@ -24,7 +24,7 @@ struct PrefixNode {
 
   uint32_t parent = kNotInTree;  // A block id, or one of the above.
   Generation generation;
-  uint32_t match_ends = 0;  // As PrefixTree::match_ends.
+  uint32_t match_ends = 0;  // The block's PrefixTree::match_ends.
 
   bool in_tree() const { return parent != kNotInTree; }
 };

@@ -34,7 +34,8 @@ class BlockHolds final : private WindowPart {
   // `tenant`: the one that the holder works for.
   void Hold(OperationScope& op, BlockId id, TenantId tenant);
   void EndHold(OperationScope& op, BlockId id, TenantId tenant);
-  // As EndHold. If the operation defers releases, the hold ends when the client completes the step.
+  // Ends the hold, like EndHold. If the operation defers releases, the hold ends when the client
+  // completes the step.
   void Release(OperationScope& op, BlockId id, TenantId tenant);
   // Holds the block until the session's step is complete.
   void HoldUntilStep(BlockId id, TenantId tenant, Session& session);

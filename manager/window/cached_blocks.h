@@ -53,7 +53,7 @@ class CachedBlocks final : private WindowPart, public CacheExit {
   void RecordStored(OperationScope& op, BlockId id, NodeRef root, const BlockKey& key);
   // A hole of an earlier run is in the tree.
   void AddHole() { ++holes_; }
-  // As RecordStored(), for a hole that has bytes again.
+  // Counts and announces a hole that has bytes again, as RecordStored() does for a block.
   void FillHole(OperationScope& op, BlockId id, NodeRef root);
   // The cached tails with which this content begins and that nothing holds. Beside the longer block
   // they are no use.

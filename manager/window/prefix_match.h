@@ -20,7 +20,7 @@ struct PrefixMatch {
   // The block after them that shares its first source_tokens tokens; kNoBlock if none does.
   BlockId source = kNoBlock;
   uint32_t source_tokens = 0;
-  uint32_t tokens = 0;  // Of the blocks and the source.
+  uint32_t tokens = 0;  // Tokens in the blocks and the source.
   // Only in a sliding window. By position, up to the one behind the last block: the first block
   // of the run without a gap that ends before this position.
   std::vector<uint32_t> runs;

@@ -53,12 +53,12 @@ class WindowCounts final : private WindowPart {
     if (!evicted) reuse_distances_.Removed(tree_.hash(id));
     CountRemoval(op, id, reason);
   }
-  // As Removed, for a cut-off block: the reset has cleared it, whatever takes it out.
+  // A cut-off block leaves the tree. It counts as cleared by the reset, whatever removes it now.
   void Cleared(const OperationScope& op, BlockId id) {
     CountRemoval(op, id, RemovalReason::kCleared);
   }
-  // As Removed, for an evicted block of the primary tier that is not followed. REQUIRES: the cache
-  // has no tenants, and no block is cut off.
+  // An evicted block leaves the primary tier and the tree. REQUIRES: the block is not followed, the
+  // cache has no tenants, and no block is cut off.
   void EvictedPrimary() {
     --cached_blocks_;
     ++default_tenant_removed_[static_cast<size_t>(Tier::kPrimary)]

@@ -25,16 +25,16 @@ struct WindowOptions {
   WindowSize window = kFullAttention;
   uint32_t index = 0;  // Among the cache's windows.
   TokensPerBlock tokens_per_block{1};
-  size_t num_tiers = 1;  // Of the cache.
+  size_t num_tiers = 1;  // The number of the cache's tiers.
   std::array<TierResidency::Options::TierOptions, kMaxTiers> tiers;
   uint32_t max_holes = 0;
   uint32_t pin_budget_blocks = 0;
   // One of so many blocks is followed for WindowStats::reuse_intervals; 0: none.
   uint32_t reuse_sample = 0;
-  uint32_t max_distance_samples = 0;     // Of ReuseDistances, under full attention.
-  std::string_view policy;               // Its name, if it is in EvictionPolicyNames().
-  const TenantTable* tenants = nullptr;  // Outlives the window.
-  uint64_t block_bytes = 0;              // In all pools.
+  uint32_t max_distance_samples = 0;  // The most samples of ReuseDistances, under full attention.
+  std::string_view policy;            // Its name, if it is in EvictionPolicyNames().
+  const TenantTable* tenants = nullptr;                    // Outlives the window.
+  uint64_t block_bytes = 0;                                // In all pools.
   std::optional<uint8_t> publish_min_uses = std::nullopt;  // See ManagerOptions.
 
   bool sliding() const { return window != kFullAttention; }

@@ -90,7 +90,7 @@ void WindowScans::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const
     const BlockId id{from++};
     const Block& block = store_[id];
     node = {.generation = block.generation};
-    // As IsCutOff, with the constant part outside the loop.
+    // This is IsCutOff with its constant part outside the loop.
     if (!block.in_tree() || block.tree != tree) [[unlikely]] {
       continue;
     }

@@ -55,7 +55,7 @@ void WindowSequences::Begin(OperationScope& op, Sequence& sequence, const Namesp
   // Holding matched blocks of the default tenant can exceed the tenant's quota.
   residency_.GiveUpAboveQuota(op, sequence.tenant);
 
-  const bool is_use = !sequence.uncounted;  // Of the matched blocks.
+  const bool is_use = !sequence.uncounted;  // Whether the matched blocks count as used.
   const bool has_wishes = !sequence.retention().ranges.empty();
   for (uint32_t i = match.first; i < whole; ++i) {
     const BlockId id = match.blocks[i];

@@ -122,7 +122,7 @@ class WindowSequences final : private WindowPart {
   WindowCounts& counts_;
   BlockHolds& holds_;
   CachedBlocks& cached_;
-  std::vector<TokenExtra> key_extras_;  // Of the key that KeyOf() made last.
+  std::vector<TokenExtra> key_extras_;  // The extras of the key that KeyOf() made last.
 };
 
 // Inline, because each sequence of a decode step calls it.

@@ -20,7 +20,7 @@ namespace pagoda {
 // two orders never touch the same slot of the file at once, except for two fetches.
 struct FileOrder {
   Lane lane = Lane::kBackup;
-  Ticket ticket;  // Of its lane.
+  Ticket ticket;  // The order's ticket in `lane`.
   uint32_t window_index = 0;
   SlotRef memory;  // Source of a backup, target of a fetch.
   SlotRef file;    // Target of a backup, source of a fetch.
@@ -42,7 +42,7 @@ struct FileErase {
              // (FileDrop), left by a failed backup, or not taken back at the start.
     kAll,
   };
-  Ticket ticket;  // Of the backup lane.
+  Ticket ticket;  // The ticket of the erase in the backup lane.
   uint32_t window_index = 0;
   What what = What::kSlots;
   std::vector<SlotIndex> slots;

@@ -17,7 +17,7 @@ namespace pagoda {
 // arrays.
 struct PublishablePrefix {
   NamespaceKey name_space;
-  TenantId owner = kDefaultTenant;  // Of the blocks.
+  TenantId owner = kDefaultTenant;  // The tenant that owns the blocks.
   std::vector<TokenId> tokens = {};
   std::vector<uint64_t> extra_token_ids = {};  // One for each token, or none.
   std::vector<MultimodalItem> multimodal_items = {};

@@ -39,7 +39,7 @@ struct DaemonParts {
   const v1::GpuSelfTest* gpu_report = nullptr;  // Null unless the engine would compute on a GPU.
   // The store and the daemons that this one fetches from. Null: none are configured.
   const Sources* sources = nullptr;
-  std::vector<std::string> store_servers = {};  // Of the configuration: "HOST:PORT".
+  std::vector<std::string> store_servers = {};  // The configured servers: "HOST:PORT".
   const PeerServer* peers = nullptr;            // Null: no other daemon reads from this one.
   absl::Time start_time;
   // Begins the shutdown of the process and returns at once. Null: the process offers no drain.

@@ -24,7 +24,7 @@ struct DaemonHealth {
   absl::Duration core_waiting = absl::ZeroDuration();
   ListenerWatch::Silence silence = {};
   absl::Status engine = absl::OkStatus();  // See Engine::CheckFiles.
-  bool has_cache = true;  // Of an engine's program: whether it has a session with its daemon.
+  bool has_cache = true;  // Whether an engine's program has a session with its daemon.
 };
 
 // 200 if the daemon serves, is alive and accepts connections. 503 while it starts or drains, if a

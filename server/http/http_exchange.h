@@ -16,7 +16,7 @@ namespace pagoda::server {
 
 struct HttpRequest {
   std::string rest;                          // What a route ending in "*" matched there.
-  std::string query;                         // As sent: "limit=10&since=7".
+  std::string query;                         // The query as sent: "limit=10&since=7".
   std::string host;                          // The header Host, with its port.
   std::optional<std::string> origin;         // The header Origin, which a browser's page sends.
   std::optional<std::string> authorization;  // The header Authorization.

@@ -74,7 +74,7 @@ absl::Status ReadFirstLine(absl::string_view line, HttpHead& head) {
   head.is_http_1_0 = words[2] == "HTTP/1.0";
   head.method = std::string(words[0]);
   absl::string_view target = words[1].substr(0, words[1].find('#'));
-  // As a proxy's client asks: the host before the path counts.
+  // A proxy's client sends an absolute URI, whose host overrides the header Host.
   if (absl::ConsumePrefix(&target, "http://") || absl::ConsumePrefix(&target, "https://")) {
     const size_t path = std::min(target.find_first_of("/?"), target.size());
     head.request.host = std::string(target.substr(0, path));

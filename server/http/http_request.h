@@ -49,7 +49,7 @@ class BodyReader {
   bool EndLine();
 
   State state_ = State::kFixed;
-  uint64_t left_ = 0;  // Of the body or of the chunk.
+  uint64_t left_ = 0;  // Bytes of the body or of the chunk that have not arrived.
   std::string line_;   // The open line: a chunk's size, or one of the trailer.
   size_t trailer_bytes_ = 0;
 };

@@ -77,7 +77,7 @@ class HttpServer {
   static constexpr size_t kMaxUnfinished = 1024;
   static constexpr size_t kMaxAnswering = 256;
 
-  // Of a server for probes alone.
+  // A request to a server for probes alone has this time to arrive.
   static constexpr absl::Duration kProbeTime = absl::Seconds(2);
   // Connections in any state; or an eighth of the limit of open files.
   static constexpr size_t kMaxProbes = 256;

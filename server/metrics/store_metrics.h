@@ -14,7 +14,7 @@
 
 namespace pagoda::server {
 
-// Of one cache, without the label that names it.
+// The metrics of one cache, without the label that names it.
 std::vector<prometheus::MetricFamily> CollectExchangeMetrics(const ExchangeStats& stats);
 std::vector<prometheus::MetricFamily> CollectPublisherMetrics(const PublisherStats& stats);
 

@@ -60,7 +60,7 @@ class DigestIndex {
     uint64_t blocks = 0;  // Over all windows.
     uint64_t left_out = 0;
     uint64_t resets = 0;
-    uint64_t read_revision = 0;  // Of the last event that was read.
+    uint64_t read_revision = 0;  // The revision of the last event that was read.
   };
 
   explicit DigestIndex(Options options);

@@ -100,7 +100,7 @@ void CheckError(const absl::Status& status, const v1::OperationResult& result) {
 
 CoreWorld::CoreWorld(ByteReader& in)
     : in_(in), core_(*BlockManager::Create(DrawOptions(in))), clients_(kClients) {
-  if (in.OneIn(8)) core_->endings().QuarantineFree(now_);  // As after a restart.
+  if (in.OneIn(8)) core_->endings().QuarantineFree(now_);  // After a warm restart.
   for (Client& client : clients_) OpenSession(client);
   Follow();
 }

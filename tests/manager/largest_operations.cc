@@ -53,7 +53,7 @@ void CacheWholeWithImage(Cache& cache) {
   cache.Run(CommitTokens{.sequence = kFirst, .computed_tokens = kCacheTokens});
   cache.Run(FreeSequence{.sequence = kFirst});
 }
-// As many pins as possible, of one prefix with this many tokens.
+// Pins one prefix of this many tokens as often as possible.
 void PinAll(Cache& cache, uint32_t tokens, absl::Duration lease) {
   const Operation pin = PinPrefix{.tokens = Tokens(tokens), .lease = lease};
   const std::vector<Operation> pins(kMaxBatchOperations, pin);

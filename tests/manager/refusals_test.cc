@@ -108,7 +108,7 @@ class RefusalTest : public ::testing::Test {
   absl::Time now_ = absl::UnixEpoch();
   std::unique_ptr<BlockManager> core_;
   SessionId session_;
-  std::vector<BlockHandle> raw_;  // Of the sliding window.
+  std::vector<BlockHandle> raw_;  // Raw blocks of the sliding window.
 };
 
 TEST_F(RefusalTest, AllocateBlocksNamesItsReasons) {

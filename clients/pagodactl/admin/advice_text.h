@@ -22,7 +22,7 @@ struct AdviceQuestion {
 // INVALID_ARGUMENT.
 absl::StatusOr<AdviceQuestion> AskHostMemory(const v1::GetStatusResponse& status,
                                              const std::string& size);
-// Likewise a disk tier.
+// The same question for a disk tier.
 absl::StatusOr<AdviceQuestion> AskDisk(const v1::GetStatusResponse& status,
                                        const std::string& size);
 // Twice the host memory below the first tier; without one, twice the memory of all tiers.

@@ -247,7 +247,7 @@ Content ContentOf(const v1::Event& event, const v1::CacheInfo& cache) {
 }
 
 constexpr char kLineFormat[] = "%10s  %-12s  %s  %-6s  %6s  %7s  %s";
-// As wide as the longest type.
+// The width of the longest type.
 constexpr int kTypeWidth = 7;
 
 std::string PadRight(std::string text, size_t width) {

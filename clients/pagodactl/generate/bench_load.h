@@ -22,7 +22,7 @@ struct BenchOptions {
 struct BenchPhase {
   uint64_t operations = 0;
   absl::Duration elapsed;
-  LatencyHistogram latencies;  // Of calls, or of batches.
+  LatencyHistogram latencies;  // Latencies of calls, or of batches.
 
   double operations_per_second() const {
     const double seconds = absl::ToDoubleSeconds(elapsed);

@@ -191,7 +191,7 @@ class Chat {
   v1::GenerateRequest conversation_;
 
   absl::Mutex mutex_;
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the current answer.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // The current answer's context.
 };
 
 absl::Status RunChat(const GlobalOptions& globals, const ChatOptions& options) {

@@ -145,7 +145,7 @@ void PrintReport(const v1::GenerateReport& report) {
 // The output of a generation, by sample.
 struct Said {
   std::vector<std::vector<TokenId>> samples;
-  std::string text;                                                  // Of the first sample.
+  std::string text;  // The text of the first sample.
   nlohmann::ordered_json details = nlohmann::ordered_json::array();  // Empty without --logprobs.
 
   void Add(const v1::GenerateResponse& message) {

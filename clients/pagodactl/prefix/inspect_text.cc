@@ -86,7 +86,7 @@ bool Alike(const v1::InspectedBlock& a, const v1::InspectedBlock& b) {
 }
 
 void AppendRuns(const Blocks& blocks, const v1::CacheInfo& cache, std::string* out) {
-  size_t width = 10;  // Of the column of tiers.
+  size_t width = 10;  // The width of the column of tiers.
   for (const v1::InspectedBlock* block : blocks) {
     if (block != nullptr) width = std::max(width, TiersText(*block, cache).size());
   }

@@ -75,7 +75,7 @@ RouteCosts CostsOf(const RouteOptions& options) {
 // One line of the answer: a node, and what it has of the prompt.
 struct RouteRow {
   PrefixRouter::NodeRow node;
-  PrefixRouter::Candidate candidate;  // Of a node that is alive.
+  PrefixRouter::Candidate candidate;  // Set only for a node that is alive.
 };
 
 // The nodes that have a part of the prompt, best first; then those that have none; then those that

@@ -20,7 +20,7 @@ struct StoreCheckOptions {
   // Its key prefix is completed by "check:", so that no value of a daemon is touched.
   RedisOptions redis;
   ClusterCheck cluster = ClusterCheck::kAny;
-  absl::Duration timeout = absl::Seconds(10);  // Of each step.
+  absl::Duration timeout = absl::Seconds(10);  // The limit for each step.
   // The values vanish after this time. The check waits for it.
   absl::Duration time_to_live = absl::Seconds(2);
 };
@@ -35,7 +35,7 @@ struct StoreCheckStep {
 struct StoreCheckNode {
   RedisAddress address;
   bool is_replica = false;
-  uint32_t slots = 0;  // Of a cluster's primary.
+  uint32_t slots = 0;  // Hash slots of a cluster's primary.
   absl::Status status;
   absl::Duration round_trip;  // The median of some PINGs.
 };
@@ -43,7 +43,7 @@ struct StoreCheckNode {
 struct StoreCheckResult {
   std::vector<StoreCheckStep> steps;
   std::vector<StoreCheckNode> nodes;
-  double write_bytes_per_second = 0;  // Of values of 1 MiB; 0: not measured.
+  double write_bytes_per_second = 0;  // The rate for values of 1 MiB; 0: not measured.
   double read_bytes_per_second = 0;
   size_t failed_steps() const;
 };

@@ -14,9 +14,9 @@ class App;
 
 namespace pagoda {
 
-// As the parser fills it. Empty: not given.
+// The flags that the parser fills. Empty: not given.
 struct StoreFlags {
-  std::string config_file;  // Of pagodad; else the other flags count.
+  std::string config_file;  // The daemon's configuration file. With it the other flags are ignored.
   std::vector<std::string> servers;
   std::vector<std::string> allowed_networks;
   std::string key_prefix = "pagoda:";

@@ -122,7 +122,7 @@ Json StreamJson(const TopSample& sample, const std::optional<StreamRates>& rates
                {"interruption", nullptr}};
   if (!look.interruption.ok()) json["interruption"] = std::string(look.interruption.message());
   if (!look.live()) return json;
-  json["epoch"] = absl::StrCat(figures.epoch);  // As in the status.
+  json["epoch"] = absl::StrCat(figures.epoch);  // The epoch that the status shows.
   json["revision"] = figures.revision;
   json["snapshot_revision"] = figures.snapshot_revision;
   json["behind_events"] = nullptr;

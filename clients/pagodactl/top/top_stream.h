@@ -24,9 +24,9 @@ struct StreamLook {
   };
 
   Phase phase = Phase::kDown;
-  absl::Time time;          // Of this look.
+  absl::Time time;          // When the state was read.
   absl::Time phase_since;   // When the phase began.
-  absl::Time last_message;  // Of events or a progress mark; InfinitePast() before the first one.
+  absl::Time last_message;  // When events or a progress mark came; InfinitePast() before.
   // Why there was a second or later snapshot, or why there is no stream; OK otherwise.
   absl::Status interruption;
   StreamFigures figures;
@@ -57,7 +57,7 @@ class TopStream {
   const GlobalOptions globals_;
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the stream, while open.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // The open stream's context.
   StreamLook::Phase phase_ ABSL_GUARDED_BY(mutex_) = StreamLook::Phase::kDown;
   absl::Time phase_since_ ABSL_GUARDED_BY(mutex_);
   absl::Time last_message_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

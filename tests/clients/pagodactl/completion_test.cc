@@ -38,7 +38,7 @@ TEST(CompletionTest, OptionsAreThoseOfTheCommandAndOfAll) {
 TEST(CompletionTest, ValuesThatAreKnownComplete) {
   EXPECT_THAT(Complete({"status", "-o", ""}), UnorderedElementsAre("table", "json"));
   EXPECT_THAT(Complete({"--output", "j"}), ElementsAre("json"));
-  // As bash cuts "--output=j".
+  // Bash splits "--output=j" into these words.
   EXPECT_THAT(Complete({"status", "--output", "=", "j"}), ElementsAre("json"));
   EXPECT_THAT(Complete({"status", "--output", "="}), UnorderedElementsAre("table", "json"));
   EXPECT_THAT(Complete({"watch", "--type", "c"}), ElementsAre("created"));

@@ -183,8 +183,8 @@ TEST(HitRateCurveTest, CarriesADifferenceFromLruToOtherCapacities) {
   EXPECT_DOUBLE_EQ(EstimateWith(50, 2).error, std::hypot(3, 12.5 / 2) / 400);
 }
 
-// As above, with 120 hits, and small caches of the policy that had 60, 130, 220 and 300. The sample
-// had `sampled_hits` of 400.
+// The estimate from 400 lookups with 120 hits, and from simulated caches that had 60, 130, 220 and
+// 300 hits. The sample had `sampled_hits` hits.
 HitRateCurve::Estimate SimulatedEstimate(double factor, double sampled_hits = 130) {
   ReuseCounts counts{
       .lookups = 400, .hits = 120, .is_simulated = true, .rate = 1, .capacity_blocks = 100};

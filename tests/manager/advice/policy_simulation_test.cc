@@ -71,7 +71,7 @@ class NaiveCache {
   }
 
   const size_t capacity_;
-  std::map<Content, std::optional<Content>> parents_;  // Of what is cached.
+  std::map<Content, std::optional<Content>> parents_;  // The parents of the cached contents.
   std::map<Content, bool> held_;
   std::deque<Content> candidates_;  // The next victim first.
 };

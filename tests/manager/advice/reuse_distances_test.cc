@@ -113,7 +113,7 @@ TEST(ReuseDistancesTest, CountsWhatAListKeptByHandCounts) {
     const uint32_t samples = seed % 2 == 0 ? 40 : 200;
     ReuseDistances distances({.capacity_blocks = 10'000, .max_samples = samples});
     NaiveOrder naive(10'000, samples);
-    // As many as the sample takes and half as many again.
+    // The contents are 1.5 times as many as the sample takes.
     std::vector<BlockHash> hashes;
     while (hashes.size() < samples * 3 / 2) {
       const BlockHash hash{random()};

@@ -74,7 +74,7 @@ class DiskCache {
   // Fetches every block, and forgets those that are not whole. Returns an error if bytes that were
   // reported as right are wrong.
   std::string FetchAll();
-  // Of all fetches.
+  // The number of whole blocks that all fetches found.
   uint64_t num_whole() const { return whole_; }
   const std::set<std::pair<uint32_t, std::string>>& lost() const { return lost_; }
 

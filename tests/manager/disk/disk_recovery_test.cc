@@ -305,7 +305,7 @@ TEST_F(DiskLinksTest, OfTwoOfOneContentTheLaterIsTakenAndHasTheChildrenOfBoth) {
   Put(1, 2, 1, 1, Full(2));
   Put(2, 3, 0, 1, Full(1), Priority{20});
   Put(3, 4, 3, 1, Full(3));
-  Put(4, 5, 0, 2, Full(1));  // Of another namespace.
+  Put(4, 5, 0, 2, Full(1));  // The same content in another namespace.
   const DiskRecovery recovery = RecoverDisk(Files(), {.tier = Tier{2}});
   EXPECT_EQ(SlotsOf(recovery), (std::vector<uint32_t>{2, 1, 3, 4}));
   const std::vector<RecoveredBlock>& blocks = recovery.windows[kFull].blocks;

@@ -32,7 +32,7 @@ class ExchangedCache {
     uint32_t secondary_blocks = 0;
     std::string name = "cache";
     std::string model = "org/model";
-    std::vector<WindowSize> windows = {kFullAttention};  // Of its layers.
+    std::vector<WindowSize> windows = {kFullAttention};  // The windows of its layers.
     std::vector<TenantOptions> tenants = {};
     std::optional<uint8_t> publish_min_uses = std::nullopt;
     absl::Duration copy_delay = absl::ZeroDuration();  // Before each copy between its tiers.
@@ -46,9 +46,10 @@ class ExchangedCache {
   PoolSet& pools() { return *pools_; }
 
   // An engine computes the prompt: it writes the KV of each token and commits it. Returns how many
-  // tokens it found cached. Stops the process if cached KV is wrong, or if there is no room.
+  // tokens it found cached. Stops the process if cached KV is wrong, or if the blocks are
+  // exhausted.
   uint32_t Compute(const Tokens& tokens, const NamespaceKey& name_space = {});
-  // As Compute, but returns false if there is no room.
+  // Computes the prompt like Compute, but returns false if too few blocks are available.
   bool TryCompute(const Tokens& tokens);
   // Tokens that a sequence would match.
   uint32_t Matched(const Tokens& tokens, const NamespaceKey& name_space = {});

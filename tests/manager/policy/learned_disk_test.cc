@@ -232,7 +232,7 @@ TEST(DiskLadderTest, ACopyWhoseLastChildLeavesTheDiskKeepsItsAge) {
 // Requests over 40 documents of 8 blocks, in turn. Between any two comes one of 12 blocks that is
 // never seen again. So 800 blocks lie between two uses of a document, twelve times the memory.
 struct Figures {
-  double hit_rate = 0;  // Of the documents, when the policy has had time to learn.
+  double hit_rate = 0;  // The documents' hit rate after the first kWarm rounds.
   uint64_t backups = 0;
 };
 Figures RunDocuments(DiskLadder::Options options) {

@@ -96,8 +96,9 @@ class NaiveLearned {
 
   // --- Its decisions ---
 
-  // Of the oldest candidates of all classes of the lowest priority: the one with the lowest index,
-  // then the one that was not used for longest, then the one of the lowest class.
+  // The next victim: one of the oldest candidates of all classes of the lowest priority. The
+  // candidate with the lowest index comes first if the tier's index is trusted, then the least
+  // recently used one, then the one of the lowest class.
   std::optional<SlotIndex> Victim(uint32_t tier) const {
     for (const auto& [priority, lists] : tiers_[tier].candidates) {
       std::optional<SlotIndex> victim;

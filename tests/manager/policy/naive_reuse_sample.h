@@ -86,11 +86,11 @@ class NaiveReuseSample {
   ReuseIndex index;
   uint64_t held = 0;  // By a request on average, in accesses, times 64.
   double lead = 0;
-  double variance = 0;  // Of all whole batches.
+  double variance = 0;  // The variance over all whole batches.
   double lead_of_batch = 0;
   bool trusts = false;
   bool has_learned = false;  // The last sampled access changed the index.
-  double last_margin = 1;    // Of the last judgement.
+  double last_margin = 1;    // The margin at the last judgement.
 
  private:
   struct One {

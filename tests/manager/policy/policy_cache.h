@@ -19,7 +19,7 @@ inline constexpr Priority kPriorities[] = {Priority{0}, Priority{34}, kDefaultPr
 
 using Policies = std::vector<std::unique_ptr<EvictionPolicy>>;
 
-// Of one tier, by tenant.
+// The policies of one tier, by tenant.
 inline Policies Make(std::string_view name, uint32_t num_slots, uint16_t num_tenants) {
   absl::StatusOr<TierPolicies> policies =
       MakeEvictionPolicies(name, {PolicyTier{num_slots}}, num_tenants);

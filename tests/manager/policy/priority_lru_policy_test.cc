@@ -28,7 +28,7 @@ TEST(PriorityLruPolicyTest, AParkedBlockGoesNextWheneverItsChildLeaves) {
   EXPECT_THAT(cache.EvictAll(), ElementsAre(3, 1, 2));
 }
 
-// Of 96 blocks, 32 were matched three times. Then content passes through that is never used again.
+// 32 of 96 blocks were matched three times. Then a scan follows: content that is never used again.
 TEST(PriorityLruPolicyTest, AScanDrivesOutWhatWasMatched) {
   constexpr uint32_t kBlocks = 96, kMatched = 32;
   Cache cache("lru", kBlocks);

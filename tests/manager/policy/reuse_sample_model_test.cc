@@ -34,7 +34,7 @@ void ExpectSameCounts(const ReuseSample& sample, const NaiveReuseSample& naive) 
 struct Stream {
   uint32_t capacity;
   uint32_t hot;          // Contents that come again and again.
-  uint32_t hot_percent;  // Of the accesses. The others are new, or come back after a while.
+  uint32_t hot_percent;  // Accesses to hot contents. Other contents are new, or come back later.
   uint32_t reclass_percent;
   uint32_t accesses;
 };

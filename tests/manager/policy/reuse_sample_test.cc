@@ -18,8 +18,8 @@ BlockHash Content(uint64_t number) {
   return BlockHash{hash() | 1};
 }
 
-// Of each ten contents two are used again, `distance` new contents later. The others are scanned.
-// If `told`, those that will be used again have a class of their own.
+// Two of each ten contents are used again, `distance` new contents later. The others are scanned.
+// If `told`, contents that will be used again have a class of their own.
 void RunScans(ReuseSample& sample, uint64_t first, uint64_t count, uint64_t distance, bool told) {
   for (uint64_t i = first; i < first + count; ++i) {
     const bool comes_back = i % 10 < 2;

@@ -117,7 +117,7 @@ WarmCache::WarmCache(const std::string& instance, uint64_t seed, SlotStamper::Op
   Restore();
 }
 
-// As WarmRestart::Restore reports it: in the list's order, with new ids.
+// Reports the blocks like WarmRestart::Restore: in the list's order, with new ids.
 void WarmCache::Restore() {
   for (uint32_t w = 0; w < recovery_.windows.size(); ++w) {
     std::vector<const Entry*> entries;

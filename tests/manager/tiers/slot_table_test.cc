@@ -79,7 +79,7 @@ TEST(SlotTableTest, AgreesWithANaiveModel) {
     SlotTable table(kSlots, SlotTable::LowerCopies::kNo);
     std::vector<SlotIndex> free;  // The next one last.
     for (uint32_t i = kSlots; i-- > 0;) free.push_back(SlotIndex{i});
-    std::map<SlotIndex, BlockId> owners;  // Of the taken ones.
+    std::map<SlotIndex, BlockId> owners;  // The owners of the taken slots.
     for (int i = 0; i < 3000; ++i) {
       const uint64_t what = random() % 3;
       if (what == 0 && !free.empty()) {

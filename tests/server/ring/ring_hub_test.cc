@@ -197,7 +197,7 @@ TEST_F(RingHubTest, ABatchOfASessionThatNeverWasIsRefused) {
     ASSERT_EQ(rings->Receive(Long(), &answer), Outcome::kRefused);
     EXPECT_EQ(ReasonIn(answer), Reason::kUnknownSession);
   }
-  // As the daemon's sweep does.
+  // The daemon's sweep ends sessions in the same way.
   hub_.EndIf([&](SessionRef session) {
     return copies_.manager().Read(
         [&](const BlockManager& core) { return core.CheckSession(session); });

@@ -75,7 +75,7 @@ struct SimConfig {
   uint32_t wrong_percent = 0;  // Calls with a wrong argument.
   bool durations = false;
   LifecycleEvents lifecycle = LifecycleEvents::kRaw;
-  std::optional<uint8_t> publish_min_uses = std::nullopt;  // As in ManagerOptions.
+  std::optional<uint8_t> publish_min_uses = std::nullopt;  // See ManagerOptions.
   // The weights of the kinds of operations, in the order of tests/sim/operations.h.
   std::vector<uint32_t> weights;
 
