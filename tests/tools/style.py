@@ -6,6 +6,7 @@
 * No reminders to do something later: what is missing is an issue, not a comment.
 * No source file above MAX_LINES lines.
 * Every folder at the top has a README.md.
+* A comment has a subject: none begins with "Of", "As" or "Likewise", nor does a docstring.
 * A header's guard is its path: PAGODA_POOLS_TYPES_H_ in pools/types.h.
 * A source file ends with one newline and holds no tabs and no trailing blanks.
 * The product starts threads in base/thread.cc alone, which returns a Status. Tests may use others.
@@ -52,6 +53,10 @@ COUNT = re.compile(r"([\w.\[\]()*>-]+),\s*\"( (?:blocks|caches|calls|connections
 # The message says that the number is out of bounds, and that 1 is within them.
 OUT_OF_BOUNDS = re.compile(r"; at most|\b1 to $")
 CONSTANT = re.compile(r"\bk[A-Z]\w*$")
+# COMMENT finds where a comment or docstring begins, NO_SUBJECT one that begins with such a word.
+SLASHES, HASHES = r"//+", r'(?:(?<!\S)#+|^\s*"""(?=\w))'
+COMMENT = {mark: re.compile(mark) for mark in (SLASHES, HASHES)}
+NO_SUBJECT = {mark: re.compile(rf"{mark} *(?:Of|As|Likewise)\b") for mark in (SLASHES, HASHES)}
 # Written so that this file does not find itself.
 REMINDER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
 
@@ -67,8 +72,21 @@ def check_header(path, text):
         yield f"{path}: the include guard is not {guard}"
 
 
+def check_subjects(path, lines):
+    mark = SLASHES if path.suffix in (*CODE, ".proto") else HASHES
+    above = None  # The column of the comment in the line above, which goes on in the same column.
+    for number, line in enumerate(lines, start=1):
+        found = NO_SUBJECT[mark].search(line)
+        if found and found.start() != above:
+            yield f"{path}:{number}: a comment without a subject: {line.strip()}"
+        comment = COMMENT[mark].search(line)
+        above = comment.start() if comment and line[comment.end():].strip() else None
+
+
 def check_text(path, text):
     lines = text.split("\n")
+    if path.suffix != ".md":
+        yield from check_subjects(path, lines)
     if len(lines) - 1 > MAX_LINES:
         yield f"{path}: {len(lines) - 1} lines; split it, {MAX_LINES} are the most"
     for number, line in enumerate(lines, start=1):

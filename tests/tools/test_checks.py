@@ -127,6 +127,23 @@ def test_clean_files_are_left_alone(tmp_path):
     assert style.violations(tmp_path, files) == []
 
 
+@pytest.mark.parametrize("name, text, is_found", [
+    ("pools/a.cc", "// O" "f the cache.\n", True),
+    ("pools/a.cc", "int x = 0;  // A" "s y.\n", True),
+    ("pools/a.cc", "int x = 0;  // The size.\n// O" "f y.\n", True),
+    ("pools/a.proto", "// A cache.\n//\n// Like" "wise a tier.\n", True),
+    ("pools/a.py", "# A" "s above.\n", True),
+    ("pools/a.py", '"""O' 'f a pool."""\n', True),
+    ("pools/a.cc", "// The size of the cache.\nint x = 0;  // Often 0.\n", False),
+    ("pools/a.cc", "// The blocks of one class.\n// O" "f these one is next.\n", False),
+    ("pools/a.py", "# The size of the pool.\n", False),
+])
+def test_a_comment_has_a_subject(tmp_path, name, text, is_found):
+    files = plant(tmp_path, {"pools/README.md": "Pools\n", name: text})
+    found = style.violations(tmp_path, files)
+    assert (len(found) == 1 and "without a subject" in found[0]) if is_found else found == []
+
+
 @pytest.mark.parametrize("name, line", [
     ("base/thread.cc", "const int failed = pthread_create(&handle, &attributes, RunWork, work.get());"),
     ("base/a.cc", "const unsigned count = std::thread::hardware_concurrency();"),
