@@ -77,7 +77,7 @@ def check_subjects(path, lines):
     above = None  # The column of the comment in the line above, which goes on in the same column.
     for number, line in enumerate(lines, start=1):
         found = NO_SUBJECT[mark].search(line)
-        if found and found.start() != above:
+        if found and (found.start() != above or line[:above].strip()):
             yield f"{path}:{number}: a comment without a subject: {line.strip()}"
         comment = COMMENT[mark].search(line)
         above = comment.start() if comment and line[comment.end():].strip() else None

@@ -131,6 +131,7 @@ def test_clean_files_are_left_alone(tmp_path):
     ("pools/a.cc", "// O" "f the cache.\n", True),
     ("pools/a.cc", "int x = 0;  // A" "s y.\n", True),
     ("pools/a.cc", "int x = 0;  // The size.\n// O" "f y.\n", True),
+    ("pools/a.cc", "int x = 0;  // The size.\nint y = 0;  // O" "f x.\n", True),
     ("pools/a.proto", "// A cache.\n//\n// Like" "wise a tier.\n", True),
     ("pools/a.py", "# A" "s above.\n", True),
     ("pools/a.py", '"""O' 'f a pool."""\n', True),
