@@ -5,8 +5,9 @@
 
 Beside the program PAGODAD is pagoda-engine. MODEL is a GGUF file, such as random_gguf.py makes, or
 a model's folder; the tests' tiny model by default. What the daemon costs in proportion depends on
-how long a step of the model takes. Prints one JSON object a line for each figure whose id begins with one of the IDs (all,
-without IDs): medians of the rounds, beside those of pagoda-engine --local. The figures:
+how long a step of the model takes. Prints one JSON object a line for each figure whose id begins
+with one of the IDs (all, without IDs): medians of the rounds, next to those of pagoda-engine
+--local. The figures:
 
     crossing_decode_ms
         Milliseconds between two tokens of one request.

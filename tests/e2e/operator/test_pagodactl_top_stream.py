@@ -272,7 +272,7 @@ def test_the_rest_is_told_where_there_is_no_stream(start_daemon):
     with Top(daemon, options) as top:
         line = top.next()
         assert line["stream"]["state"] == "down" and line["stream"]["interruption"]
-        assert line["events_per_second"] is None and line["windows"][0]["tiers"][0]["free_blocks"] == 64
+        assert line["events_per_second"] is None and line["status"]["windows"][0]["tiers"][0]["free_blocks"] == 64
         for other in others:
             other.cancel()
         assert reusable(top.read_until(is_live)) == {"primary": 0, "secondary": 0}
