@@ -21,8 +21,8 @@
 namespace pagoda {
 
 struct MetricLabel {
-  std::string_view name = "";
-  std::string_view value = "";
+  std::string_view name;
+  std::string_view value;
 };
 
 // The counts of an array, one for each value of an enum.
@@ -68,7 +68,7 @@ struct Metric {
   std::string_view status;
   // What the family counts, in whole sentences, with the meaning of the label's values. A further
   // row of the same family has none.
-  std::string_view help = "";
+  std::string_view help;
   // For a family with several rows: what tells this one from the others.
   MetricLabel label = {};
 

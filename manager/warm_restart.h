@@ -36,7 +36,7 @@ class WarmRestart {
   // that Restore() took back. Drops the rest. Returns the number of copies. REQUIRES: nothing but
   // Restore() has happened yet. Errors: INVALID_ARGUMENT (no disk tier, or windows, slots or
   // parents that do not fit). After an error the cache is unusable: discard it.
-  absl::StatusOr<uint64_t> RestoreDisk(absl::Span<const RecoveredWindow> windows, absl::Time now);
+  absl::StatusOr<uint64_t> RestoreDisk(absl::Span<const RecoveredWindow> recovered, absl::Time now);
   // What the eviction policies of a window have learned from requests, for another run; empty: they
   // learn nothing. `window_index`: an index into info().windows. Cost: a few microseconds.
   std::vector<std::byte> Learned(uint32_t window_index) const;
