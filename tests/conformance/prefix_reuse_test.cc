@@ -285,6 +285,20 @@ TEST_F(PrefixReuseTest, ACopiedBlockIsRecentAgain) {
   EXPECT_FALSE(Cached(Range(100, 103)).has_value());
 }
 
+TEST_F(PrefixReuseTest, ATailThatIsComputedAgainIsRecentAgain) {
+  Make(4, 4);
+  Add(1, {1, 2});
+  Add(2, {1, 2});  // Added before the first one is cached, so it computes the same content.
+  Compute(1, 2);
+  Free(1);
+  Serve(3, {7, 8});
+  Compute(2, 2);
+  Free(2);                // The first one's tail is canonical, and now used after the third's.
+  Add(4, Range(50, 61));  // Needs three blocks; two are free.
+  EXPECT_EQ(Match({1, 2, 3}), 2u);
+  EXPECT_EQ(Match({7, 8, 9}), 0u);
+}
+
 // If two sequences compute the same content, the first one's is cached; the second one keeps its
 // own copy.
 TEST_F(PrefixReuseTest, EqualContentIsCachedOnce) {

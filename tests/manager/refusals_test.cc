@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "manager/policy/eviction_policy.h"
 #include "manager/sequences/running_sequences.h"
 #include "tests/manager/fixtures/host_tiers.h"
 #include "tests/manager/fixtures/picture.h"
@@ -367,6 +368,22 @@ TEST_F(RefusalTest, TimeGoesOnWithARefusal) {
   }
   EXPECT_EQ(core_->Stats().windows[0].counters.expired_priorities, 1u);
   EXPECT_EQ(core_->Stats().windows[1].counters.expired_priorities, 1u);
+}
+
+TEST(BlockManagerOptionsTest, WhatCannotBeServedIsRefused) {
+  const auto refused = [](BlockManager::Options options) {
+    return ReasonOf(BlockManager::Create(std::move(options)).status()) == Reason::kInvalidArgument;
+  };
+  const CacheLayout layout = TinyLayout(4);
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({0})}));
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({(1u << 28) + 1})}));
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({1}, {(1u << 28) + 1})}));
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({1}), .eviction_policy = "none"}));
+  EXPECT_TRUE(refused({.layout = layout, .tiers = HostTiers({1}), .pin_budget_permille = 1001}));
+  for (const std::string_view policy : EvictionPolicyNames()) {
+    EXPECT_FALSE(refused(
+        {.layout = layout, .tiers = HostTiers({1}), .eviction_policy = std::string(policy)}));
+  }
 }
 
 }  // namespace
