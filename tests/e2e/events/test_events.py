@@ -5,8 +5,7 @@ import random
 import grpc
 import pytest
 from pagoda_client import Client, call_status, error_info
-from pagoda_daemon import CALL_SECONDS
-from pagoda.v1 import admin_pb2, cache_pb2, events_pb2, events_pb2_grpc, types_pb2
+from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc, types_pb2
 from shadow_tree import ShadowTree
 
 REASON = events_pb2.RemovalReason
@@ -116,57 +115,6 @@ def test_a_shadow_tree_follows_blocks_between_two_tiers(start_daemon):
     assert len(down) - len(freely) == counted.offloaded_blocks_total
 
 
-def test_namespaces_share_nothing(daemon):
-    watcher = Watcher(daemon, from_revision=1)
-    namespaces = [types_pb2.Namespace(), types_pb2.Namespace(cache_salt="s"), types_pb2.Namespace(lora_id=0),
-                  types_pb2.Namespace(lora_id=7, cache_salt="s")]
-    tokens = list(range(9))
-    with Client(daemon.channel) as client:
-        for number, namespace in enumerate(namespaces):
-            assert client.match(tokens, namespace=namespace).matched_tokens == 0
-            client.add(number, tokens, namespace=namespace)
-            client.commit(number, len(tokens))
-            client.free_sequence(number)
-            assert client.match(tokens, namespace=namespace).matched_tokens == 8
-    tree = shadow_of(watcher.read_to(daemon.status().revision))
-    assert len(tree.nodes) == 3 * len(namespaces)
-    for namespace in namespaces:
-        assert tree.match(tokens, TOKENS_PER_BLOCK, namespace.SerializeToString(deterministic=True)) == 8
-
-
-def test_a_stream_from_a_revision_repeats_what_was_seen(daemon):
-    live = Watcher(daemon)
-    assert live.revision == daemon.status().revision
-    with Client(daemon.channel) as client:
-        work(client, random.Random(2), 60)
-    seen = live.read_to(daemon.status().revision)
-    assert len(seen) > 20
-    for start in (seen[0].revision, seen[len(seen) // 2].revision, seen[-1].revision):
-        again = Watcher(daemon, from_revision=start, epoch=daemon.status().epoch)
-        assert again.revision == start - 1
-        assert again.read_to(seen[-1].revision) == [event for event in seen if event.revision >= start]
-
-
-def test_an_idle_stream_carries_progress_marks(daemon):
-    watcher = Watcher(daemon)
-    for _ in range(3):
-        message = watcher.next()
-        assert not message.events and message.revision == watcher.first.revision
-
-
-def test_raw_blocks_are_created_and_released_by_id(daemon):
-    watcher = Watcher(daemon)
-    with Client(daemon.channel) as client:
-        blocks = client.allocate(3)
-        client.free(blocks[1:])
-    created, removed, last = watcher.read_to(watcher.revision + 3)
-    assert list(created.created.block_ids) == [block.block_id for block in blocks]
-    assert (removed.removed.reason, set(removed.removed.block_ids)) == (
-        REASON.REMOVAL_REASON_RELEASED, {block.block_id for block in blocks[1:]})
-    assert (last.removed.reason, list(last.removed.block_ids)) == (
-        REASON.REMOVAL_REASON_RELEASED, [blocks[0].block_id])
-
-
 def test_every_allocation_is_told_where_that_is_wanted(start_daemon):
     daemon = start_daemon(events={"lifecycle": "all"})
     watcher = Watcher(daemon, from_revision=1)
@@ -199,60 +147,6 @@ def test_the_last_event_says_that_the_pools_are_removed(start_daemon):
     assert end.value.code() == grpc.StatusCode.UNAVAILABLE
     (gone,) = watcher.events
     assert (gone.removed.reason, gone.removed.scope) == (REASON.REMOVAL_REASON_RELEASED, events_pb2.REMOVAL_SCOPE_POOLS)
-
-
-def test_the_first_event_tells_the_capacity(daemon):
-    watcher = Watcher(daemon, from_revision=1)
-    (created,) = watcher.read_to(1)
-    assert [(capacity.tier, capacity.blocks) for capacity in created.created.capacity] == [(types_pb2.TIER_PRIMARY, 64)]
-
-
-def test_a_reset_removes_the_whole_window_at_once(daemon):
-    watcher = Watcher(daemon, from_revision=1)
-    with Client(daemon.channel) as client:
-        client.cache(1, range(20))
-        client.add(2, range(9))
-        assert client.match(range(20)).matched_tokens == 19, "all but the last token"
-        reset = daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=CALL_SECONDS)
-        assert reset.removed_blocks == 5
-        assert client.match(range(20)).matched_tokens == 0
-        assert client.describe(2).token_count == 9
-        *_, cleared = watcher.read_to(daemon.status().revision)
-        assert (cleared.removed.reason, cleared.removed.scope) == (
-            REASON.REMOVAL_REASON_CLEARED, events_pb2.REMOVAL_SCOPE_WINDOW)
-        assert not cleared.removed.block_ids and not shadow_of(watcher.events).nodes
-    tier = daemon.primary()
-    assert tier.free_blocks + tier.cached_blocks == 64
-
-
-def refusal(daemon, **request):
-    """(code, reason, metadata) of a refused Watch."""
-    with pytest.raises(grpc.RpcError) as failure:
-        Watcher(daemon, **request)
-    info = error_info(call_status(failure.value))
-    return failure.value.code(), info.reason, dict(info.metadata)
-
-
-def test_a_start_outside_the_log_is_refused_with_its_bounds(start_daemon):
-    daemon = start_daemon(events={"max_events": 50})
-    with Client(daemon.channel) as client:
-        for _ in range(100):
-            client.free(client.allocate(1))
-    status = daemon.status()
-    assert 1 < status.oldest_revision < status.revision
-    code, reason, metadata = refusal(daemon, from_revision=1)
-    assert (code, reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_COMPACTED")
-    assert metadata["oldest_revision"] == str(status.oldest_revision)
-    assert metadata["next_revision"] == str(status.revision + 1)
-    assert metadata["epoch"] == f"{status.epoch:016x}"
-
-    kept = Watcher(daemon, from_revision=status.oldest_revision).read_to(status.revision)
-    assert len(kept) == status.revision - status.oldest_revision + 1
-    assert Watcher(daemon, from_revision=status.revision + 1).revision == status.revision
-    code, reason, _ = refusal(daemon, from_revision=status.revision + 2)
-    assert (code, reason) == (grpc.StatusCode.OUT_OF_RANGE, "REVISION_IN_FUTURE")
-    code, reason, _ = refusal(daemon, from_revision=status.revision, epoch=status.epoch ^ 1)
-    assert (code, reason) == (grpc.StatusCode.OUT_OF_RANGE, "EPOCH_CHANGED")
 
 
 def open_and_free(sequence_id, tokens):

@@ -5,10 +5,9 @@ import threading
 
 import pytest
 from pagoda_client import Client
-from pagoda.v1 import events_pb2, events_pb2_grpc, types_pb2
+from pagoda.v1 import events_pb2, events_pb2_grpc
 from shadow_tree import ShadowTree
 
-TYPE = events_pb2.EventType
 BLOCKS = 6000
 
 
@@ -98,55 +97,6 @@ def test_who_comes_late_has_the_same_tree_as_who_saw_everything(daemon):
                 stop.set()
                 worker.join()
         filler.free(kept)
-
-
-def test_filters_show_what_was_asked_for_and_no_gap(daemon):
-    everything = Joiner(daemon, from_revision=1)
-    wanted = {
-        "types": dict(types=[TYPE.EVENT_TYPE_REMOVED, TYPE.EVENT_TYPE_UPDATED]),
-        "tiers": dict(tiers=[types_pb2.TIER_SECONDARY]),
-        "window": dict(window_sizes=[0]),
-    }
-    rng = random.Random(6)
-    with Client(daemon.connect(), "filler") as filler:
-        for number in range(100):
-            filler.cache(number + 1, [rng.randrange(50_000) for _ in range(600)])
-        revision = daemon.status().revision
-    shown = {}
-    for name, request in wanted.items():
-        joiner = Joiner(daemon, from_revision=1, **request)
-        joiner.tree.apply = lambda event, name=name: shown.setdefault(name, []).append(event)
-        joiner.read_to(revision)
-    all_events = []
-    everything.tree.apply = all_events.append
-    everything.read_to(revision)
-    by_type = [event for event in all_events if event.WhichOneof("event") in ("removed", "updated")]
-    assert shown["types"][:len(by_type)] == by_type and by_type
-    assert shown["window"][:len(all_events)] == all_events
-    moves = [event for event in shown["tiers"] if event.HasField("updated")]
-    assert moves and all(types_pb2.TIER_SECONDARY in (move.updated.tier.old_value, move.updated.tier.new_value) for move in moves)
-    assert not any(block.tier == types_pb2.TIER_PRIMARY for event in shown["tiers"] for block in event.stored.blocks)
-
-
-def test_who_is_passed_by_the_log_begins_anew_in_the_same_stream(start_daemon):
-    daemon = start_daemon(cache={"primary": 4096}, events={"max_events": 100})
-    joiner = Joiner(daemon, snapshot=True, resnapshot_when_behind=True)
-    joiner.read_snapshot()
-    rng = random.Random(7)
-    with Client(daemon.connect(), "busy") as client:
-        # The subscriber reads nothing meanwhile. The transport holds far less than these 30 MB
-        # for it.
-        for number in range(150):
-            client.cache(number + 1, [rng.randrange(50_000) for _ in range(16_000)])
-        revision = daemon.status().revision
-        joiner.read_to(revision)
-        while joiner.tree.in_snapshot:
-            joiner.next()
-        assert joiner.snapshots >= 2
-        fresh = Joiner(daemon, snapshot=True)
-        fresh.read_snapshot()
-        joiner.read_to(fresh.revision)
-        assert joiner.tree.nodes == fresh.tree.nodes
 
 
 def test_messages_stay_small_while_a_slow_reader_takes_its_snapshot(start_daemon):
