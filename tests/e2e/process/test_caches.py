@@ -100,53 +100,13 @@ def test_what_a_client_opens_is_what_it_asked_for(daemon):
         assert (full.window_size, full.shape[2], full.array.dtype) == (0, 2, np.float32)
 
 
-def test_without_sizes_a_cache_takes_half_of_what_is_free(daemon):
-    daemon.open("half", host=None)
-    assert daemon.free() == pytest.approx(MEMORY / 2, abs=BLOCK_BYTES)
-
-
-def test_the_same_is_found_and_another_is_refused_by_name(daemon):
-    first = daemon.open("llama")
-    free = daemon.free()
-    again = daemon.open("llama", host="8MiB")
-    assert (again.created, again.epoch, again.cache) == (False, first.epoch, first.cache), "the cache keeps its size"
-    for change in ({"model": "org/other"}, {"revision": "r2"}, {"dtype": "bfloat16"}, {"layout": "HND"}, {"kernel_packing": ""},
-                   {"tokens_per_block": 8}, {"layers": LAYERS * 2}, {"layers": [pagoda.Layers.key_only(2, head_dim=8, dtype="float32")]}):
-        with pytest.raises(pagoda.Conflict, match="llama") as refusal:
-            daemon.open("llama", **change)
-        assert refusal.value.reason == "CACHE_MISMATCH", change
-    assert (list(daemon.caches()), daemon.free()) == (["llama"], free)
-
-
 @pytest.mark.parametrize("change, reason", [
-    ({"host": MEMORY + 1}, "OUT_OF_MEMORY"), ({"host": 1}, "INVALID_ARGUMENT"), ({"gpu": "1MiB"}, "OUT_OF_MEMORY"),
-    ({"disk": "1MiB"}, "OUT_OF_MEMORY"), ({"host": None, "disk": "1MiB"}, "INVALID_ARGUMENT"), ({"model": ""}, "INVALID_ARGUMENT"),
-    ({"revision": "with blanks"}, "INVALID_ARGUMENT"), ({"layers": []}, "INVALID_ARGUMENT"), ({"tokens_per_block": 3}, "INVALID_ARGUMENT"),
-    ({"layers": [pagoda.Layers(0, num_kv_heads=2, head_dim=8, dtype="float32")]}, "INVALID_ARGUMENT"),
-    ({"eviction_policy": "fifo"}, "INVALID_ARGUMENT"), ({"tenant": "nobody"}, "UNKNOWN_TENANT")])
+    ({"disk": "1MiB"}, "OUT_OF_MEMORY"), ({"host": None, "disk": "1MiB"}, "INVALID_ARGUMENT"), ({"tenant": "nobody"}, "UNKNOWN_TENANT")])
 def test_what_cannot_be_is_refused_and_leaves_nothing(daemon, change, reason):
     with pytest.raises(pagoda.PagodaError) as refusal:
         daemon.open("llama", **change)
     assert refusal.value.reason == reason
     assert (daemon.caches(), daemon.free()) == ({}, MEMORY)
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "a" * 65, "\u00e9"])
-def test_a_name_that_is_none_is_refused(daemon, name):
-    with pytest.raises(pagoda.BadRequest) as refusal:
-        daemon.open(name)
-    assert refusal.value.reason == "INVALID_ARGUMENT"
-    assert daemon.caches() == {}
-
-
-def test_caches_have_their_number(start_caches):
-    daemon = start_caches(memory={"max_caches": 2})
-    daemon.open("a")
-    daemon.open("b")
-    with pytest.raises(pagoda.Exhausted) as refusal:
-        daemon.open("c")
-    assert refusal.value.reason == "TOO_MANY_CACHES"
-    assert not daemon.open("a").created
 
 
 # --- Working ---
@@ -204,85 +164,7 @@ def test_two_caches_are_loaded_at_once(daemon):
     assert not failures
 
 
-def test_where_there_are_two_one_must_be_named(daemon):
-    daemon.open("a")
-    with pagoda.connect(daemon.endpoint) as client:
-        assert client.cache.name == "a", "the only cache needs no name"
-        daemon.open("b")
-        assert client.match([1, 2]).matched_tokens == 0 and client.status().cache.name == "a", "the session stays in its cache"
-        client.watch().close()
-    for call in (pagoda.connect, pagoda.watch):
-        with pytest.raises(pagoda.Conflict, match="a, b") as refusal:
-            call(daemon.endpoint)
-        assert refusal.value.reason == "CACHE_NOT_NAMED"
-        with pytest.raises(pagoda.NotFound) as refusal:
-            call(daemon.endpoint, cache="c")
-        assert refusal.value.reason == "UNKNOWN_CACHE"
-        call(daemon.endpoint, cache="b").close()
-
-
 # --- Ending ---
-
-
-def test_a_cache_in_use_is_dropped_where_it_is_forced(daemon):
-    daemon.open("a")
-    daemon.open("b")
-    with pagoda.connect(daemon.endpoint, cache="a") as used, pagoda.connect(daemon.endpoint, cache="b") as other:
-        keep(used, range(20), 1)
-        watch = used.watch()
-        with pytest.raises(pagoda.Conflict) as refusal:
-            other.drop_cache("a")
-        assert refusal.value.reason == "CACHE_IN_USE"
-        assert used.match(range(20)).matched_tokens == 19, "the refusal changes nothing"
-
-        assert other.drop_cache("a", force=True) == 1
-        with pytest.raises(pagoda.SessionGone) as gone:
-            used.allocate_blocks(1)
-        assert gone.value.reason == "STALE_SESSION"
-        with pytest.raises(pagoda.NotFound) as ended:
-            for _ in watch:
-                pass
-        assert ended.value.reason == "UNKNOWN_CACHE"
-        with pytest.raises(pagoda.NotFound):
-            pagoda.connect(daemon.endpoint, cache="a")
-        assert list(daemon.caches()) == ["b"]
-        assert other.allocate_blocks(1).blocks, "the other cache serves"
-        del watch
-    daemon.wait_until(lambda daemon: daemon.free() == MEMORY - BLOCKS * BLOCK_BYTES)
-
-
-def test_the_budget_comes_back_and_the_name_is_free(daemon):
-    first = daemon.open("a", host="100%")
-    with pytest.raises(pagoda.Exhausted):
-        daemon.open("b")
-    assert pagoda.drop_cache(daemon.endpoint, "a") == 0
-    daemon.wait_until(lambda daemon: daemon.free() == MEMORY)
-    again = daemon.open("a", model="org/other")
-    assert again.created and again.epoch != first.epoch
-    with pytest.raises(pagoda.NotFound) as refusal:
-        pagoda.drop_cache(daemon.endpoint, "b")
-    assert refusal.value.reason == "UNKNOWN_CACHE"
-
-
-def test_a_cache_without_sessions_lingers_and_ends(start_caches):
-    daemon = start_caches(memory={"linger": "4s"})
-    daemon.open("used")
-    with pagoda.connect(daemon.endpoint, cache="used"):
-        daemon.open("unused")
-        looks = []
-
-        def is_unused(daemon):
-            looks.append(daemon.caches()["unused"])
-            return (looks[-1].unused or 0) > 0
-
-        daemon.wait_until(is_unused)
-        unused = looks[-1]
-        assert 0 < unused.ends_in < 4 and unused.unused + unused.ends_in == pytest.approx(4, abs=0.1)
-        daemon.wait_until(lambda daemon: list(daemon.caches()) == ["used"])
-        used = daemon.caches()["used"]
-        assert (used.sessions, used.unused, used.ends_in) == (1, None, None)
-    daemon.wait_until(lambda daemon: not daemon.caches())
-    daemon.wait_until(lambda daemon: daemon.free() == MEMORY)
 
 
 def test_a_cache_that_never_had_a_session_ends_soon(start_caches):
@@ -312,27 +194,6 @@ def test_one_tenant_cannot_take_all_places_for_caches(monkeypatch, start_caches)
 
 
 # --- Beside the configuration's cache ---
-
-
-def test_the_configurations_cache_is_one_of_them(start_daemon):
-    daemon = start_daemon(memory={"host": "4MiB"})
-    endpoint, own = f"unix:{daemon.unix_socket}", daemon.config["cache"]["name"]
-    (row,) = pagoda.list_caches(endpoint)
-    assert (row.name, row.identity, row.unused) == (own, None, None)
-    pagoda.open_cache(endpoint, "guest", identity=IDENTITY, layers=LAYERS, tokens_per_block=4, host="1MiB")
-    with pytest.raises(pagoda.Conflict):
-        pagoda.connect(endpoint)
-    with pytest.raises(pagoda.Conflict) as refusal:
-        pagoda.open_cache(endpoint, own, identity=IDENTITY, layers=LAYERS, tokens_per_block=4)
-    assert refusal.value.reason == "CACHE_MISMATCH"
-    with pytest.raises(pagoda.BadRequest) as refusal:
-        pagoda.drop_cache(endpoint, own, force=True)
-    assert refusal.value.reason == "INVALID_ARGUMENT"
-    with pagoda.connect(endpoint, cache=own) as client:
-        keep(client, range(20), 1)
-    assert pagoda.drop_cache(endpoint, "guest") == 0
-    with pagoda.connect(endpoint) as client:
-        assert client.match(range(20)).matched_tokens == 19
 
 
 def test_a_daemon_without_memory_for_them_opens_none(start_daemon):

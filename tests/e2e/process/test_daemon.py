@@ -33,11 +33,6 @@ server:
 """
 
 
-@pytest.fixture
-def daemon_with_http(start_daemon):
-    return start_daemon(server={"http_address": "127.0.0.1:0"})
-
-
 def run_pagodad(config):
     return subprocess.run([PAGODAD, "--config", config], capture_output=True, text=True, timeout=60, check=False)
 
@@ -46,12 +41,6 @@ def test_a_cache_of_a_model_without_a_name_is_a_warning(start_daemon):
     said = "warning cache.model has no name"
     assert said in start_daemon().log.read_text()
     assert said not in start_daemon(cache={"model": {"name": "org/tiny"}}).log.read_text()
-
-
-def test_a_cache_of_a_model_without_a_name_is_not_kept(tmp_path):
-    daemon = Daemon(tmp_path, cache={"warm_restart": True})
-    assert daemon.run_to_its_end() == 1
-    assert "cache.model.name" in daemon.log.read_text()
 
 
 def key_names(section):
@@ -105,17 +94,7 @@ def test_the_readme_names_files_that_are_there():
 
 @pytest.mark.parametrize("line, wrong, named", [
     (3, "  tokens_per_blok: 4", "tokens_per_blok"),
-    (3, "  tokens_per_block: many", "many"),
-    (3, "  tokens_per_block: 33", "33"),
-    (3, "  tokens_per_block: -4", "-4"),
-    (4, "  kv_dtype: float12", "float12"),
-    (5, "  primary: 0", "primary"),
-    (5, "  primary: [1, 0]", "primary"),
-    (5, "  primary: 8G", "8GiB"),
-    (6, "  layers: {count: 2, num_kv_heads: 2, head_dim: 8, heads: 1}", "heads"),
     (7, "sever:", "sever"),
-    (8, "  drain_timeout: soon", "soon"),
-    (8, "  grpc_address: nowhere", "nowhere"),
 ])
 def test_a_bad_configuration_is_refused_with_its_line(tmp_path, line, wrong, named):
     lines = GOOD_CONFIG.splitlines()
@@ -155,28 +134,6 @@ def test_an_engine_that_could_not_be_reached_or_is_open_to_all_is_refused(tmp_pa
     daemon = Daemon(tmp_path, server=server, engine=WITH_ENGINE["engine"] | engine, cache=WITH_ENGINE["cache"])
     assert daemon.run_to_its_end() == 1
     assert named in daemon.log.read_text()
-
-
-def test_a_missing_or_broken_configuration_file_is_refused(tmp_path):
-    missing = run_pagodad(tmp_path / "none.yaml")
-    assert missing.returncode == 1 and "none.yaml" in missing.stderr
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("cache: {name: [\n")
-    ended = run_pagodad(broken)
-    assert ended.returncode == 1 and "broken.yaml:" in ended.stderr
-
-
-@pytest.mark.parametrize("key", ["grpc_address", "http_address", "unix_socket"])
-def test_a_second_daemon_at_the_same_place_is_refused(tmp_path, daemon_with_http, key):
-    daemon = daemon_with_http
-    folder = tmp_path / "second"
-    folder.mkdir()
-    place = str(getattr(daemon, key))
-    second = Daemon(folder, server={key: place})
-    assert second.run_to_its_end() == 1
-    assert place in second.log.read_text()
-    with Client(daemon.connect()) as client:
-        assert client.allocate(1), "the first one still serves"
 
 
 def test_both_addresses_serve_the_same_cache(daemon):
@@ -239,61 +196,6 @@ def test_reflection_lists_the_services_and_describes_each(served, version):
         # {4: the name of a symbol}. The answer has its file's descriptor; an error has none.
         (described,) = reflect(iter([b"\x22" + bytes([len(service)]) + service.encode()]), timeout=CALL_SECONDS)
         assert b".proto" in described and b"no symbol" not in described, service
-
-
-def samples(text):
-    """{family: {sample name and labels: value}} of the Prometheus text format. Checks that every
-    sample has HELP and TYPE."""
-    families, family = {}, None
-    for line in text.splitlines():
-        if line.startswith("# HELP "):
-            family = line.split()[2]
-            families[family] = {}
-        elif line.startswith("# TYPE "):
-            assert line.split()[2] == family and line.split()[3] in ("counter", "gauge", "histogram")
-        else:
-            match = re.fullmatch(r"(\w+)(\{(\w+=\"[^\"]*\",?)*\})? ([-+.0-9eInNa]+)", line)
-            assert match and re.fullmatch(family + "(_bucket|_sum|_count)?", match[1]), line
-            families[family][(match[1], match[2] or "")] = float(match[4])
-    return families
-
-
-def test_metrics_follow_what_happens(daemon_with_http):
-    daemon = daemon_with_http
-    with Client(daemon.channel) as client:
-        client.cache(1, range(9))
-        client.add(2, range(9))
-        blocks = client.allocate(5)
-        client.free(blocks[:2])
-        status, text = daemon.http("/metrics")
-        families = samples(text)
-        tier = daemon.primary()
-    assert status == 200
-    assert all(name.startswith(("pagoda_", "process_")) for name in families)
-
-    def one(family, *labels):
-        (value,) = [value for (_, text), value in families[family].items() if all(label in text for label in labels)]
-        return value
-
-    assert one("pagoda_block_capacity_blocks", 'tier="primary"') == 64
-    for state in ("free", "cached", "active", "pinned", "in_flight"):
-        assert one("pagoda_blocks", 'tier="primary"', f'state="{state}"') == getattr(tier, f"{state}_blocks")
-    assert one("pagoda_freed_blocks_total") >= 2
-    assert one("pagoda_allocated_blocks_total") >= 8
-    assert one("pagoda_removed_blocks_total", 'tier="primary"', 'reason="evicted"') == 0
-    assert one("pagoda_prefix_lookup_tokens_total") == 18
-    assert one("pagoda_prefix_hit_tokens_total", 'tier="primary"') == 8
-    assert one("pagoda_events_total", 'type="stored"') >= 1
-    assert one("pagoda_event_subscribers") == 0
-    requests = {labels: value for (_, labels), value in families["pagoda_grpc_requests_total"].items()}
-    assert any("Execute" in labels and value >= 5 for labels, value in requests.items())
-    assert any(name.endswith("_bucket") and "Execute" in labels
-               for name, labels in families["pagoda_grpc_request_duration_seconds"])
-
-
-def test_http_answers_health_and_nothing_unknown(daemon_with_http):
-    assert daemon_with_http.http("/healthz")[0] == 200
-    assert daemon_with_http.http("/missing")[0] == 404
 
 
 def test_sigterm_ends_open_streams_and_the_daemon_with_status_0(daemon):
