@@ -2,21 +2,17 @@
 nothing that was deleted."""
 
 import contextlib
-import errno
 import os
 import re
 import time
 
-import numpy as np
-import pool_view
 import pytest
-from pagoda_client import Client, handles
+from kv_engine import KvEngine
+from pagoda_client import Client
 from pagoda_daemon import Daemon
-from small_disks import SmallDisks
 from warm_daemon import SHM
-from pagoda.v1 import admin_pb2, cache_pb2, types_pb2
+from pagoda.v1 import admin_pb2, cache_pb2
 
-TOKENS_PER_BLOCK = 4
 NEAR, FAR, DISK = 24, 16, 64
 FOUND = re.compile(r"blocks on disk recovered: (\d+) of (\d+)")
 CACHED_AGAIN = re.compile(r"tier 'nvme': (\d+) blocks are cached again")
@@ -82,37 +78,9 @@ class DiskDaemon(Daemon):
         return found
 
 
-class Engine:
-    """An engine without a model. The KV of a token is a number made of it and of the tokens before
-    it, in every layer and head."""
-
+class Engine(KvEngine):
     def __init__(self, daemon):
-        self.client = Client(daemon.connect())
-        (primary,) = [pool for pool in self.client.pools() if pool.tier == types_pb2.TIER_PRIMARY]
-        self.kv = pool_view.map_pool(primary)
-        self.sequences = 0
-
-    def at(self, blocks, position):
-        return self.kv[blocks[position // TOKENS_PER_BLOCK].slot_index, :, :, :, position % TOKENS_PER_BLOCK, :]
-
-    @staticmethod
-    def value(tokens, position):
-        return np.float32(hash(tuple(tokens[:position + 1])) % 1_000_003)
-
-    def run(self, tokens):
-        """The whole life of a sequence: checks the match, writes the rest, commits, frees. Returns
-        the matched tokens."""
-        self.sequences += 1
-        added = self.client.add(self.sequences, tokens)
-        self.client.wait(added.ready_ticket)
-        blocks = handles(added.tables[0].blocks)
-        for position in range(added.matched_tokens):
-            assert (self.at(blocks, position) == self.value(tokens, position)).all(), (tokens, position)
-        for position in range(added.matched_tokens, len(tokens)):
-            self.at(blocks, position)[:] = self.value(tokens, position)
-        self.client.commit(self.sequences, len(tokens))
-        self.client.free_sequence(self.sequences)
-        return added.matched_tokens
+        super().__init__(Client(daemon.connect()))
 
     def wait(self, ticket, lane):
         return self.client.run(wait_for_ticket=cache_pb2.WaitForTicketRequest(ticket=ticket, lane=lane))
@@ -188,35 +156,6 @@ def test_prefixes_and_their_bytes_come_back_from_the_disk_alone(start_disk, midd
     assert list(daemon.window().errors_total) == []
 
 
-def test_a_third_daemon_finds_what_the_first_one_wrote(start_disk):
-    daemon = start_disk()
-    del fill(daemon).kv
-    assert daemon.again(kill) == BLOCKS
-    engine = Engine(daemon)
-    more = [[7000 + i for i in range(12)], PROMPTS[0] + [71, 72, 73, 74]]
-    assert engine.fetch(PROMPTS[0]) == 3
-    assert [engine.run(prompt) for prompt in more] == [0, 12]
-    daemon.wait_until_written(4)
-    del engine
-    assert daemon.again(kill) == BLOCKS + 4
-    engine = Engine(daemon)
-    for prompt in PROMPTS + more:
-        engine.fetch(prompt)
-        assert engine.run(prompt + [7]) == len(prompt)
-
-
-def test_what_was_reset_stays_away_after_a_kill(start_disk):
-    daemon = start_disk()
-    fill(daemon)
-    assert daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=20).removed_blocks == BLOCKS
-    daemon.wait_until_quiet()
-    assert daemon.window().held_slots == 0
-    assert daemon.again(kill) == 0
-    engine = Engine(daemon)
-    for prompt in PROMPTS:
-        assert engine.cached(prompt) == (0, 0)
-
-
 def test_what_was_invalidated_stays_away_after_a_kill(start_disk):
     daemon = start_disk()
     engine = fill(daemon)
@@ -229,52 +168,8 @@ def test_what_was_invalidated_stays_away_after_a_kill(start_disk):
     assert engine.forget(PROMPTS[2][:1]) == 3
     del engine
     assert daemon.again(kill) == BLOCKS - 6
-
-
-def test_bytes_that_rotted_are_lost_and_no_others(start_disk):
-    daemon = start_disk()
-    del fill(daemon).kv
-    Client.opened_here.clear()
-
-    def rot(daemon):
-        """Flips a bit in the payload of every slot of the prompt that was written last."""
-        daemon.kill()
-        with open(daemon.file(), "r+b") as file:
-            content = bytearray(file.read())
-            needle = np.full(8, Engine.value(PROMPTS[-1], 0), np.float32).tobytes()
-            assert (place := content.find(needle)) > 0
-            file.seek(place)
-            file.write(bytes([content[place] ^ 1]))
-
-    assert daemon.again(rot) == BLOCKS, "a start reads only headers"
-    engine = Engine(daemon)
-    engine.fetch(PROMPTS[-1])
-    assert engine.cached(PROMPTS[-1]) == (0, 0), "the block and its descendants are lost"
-    assert daemon.metric('pagoda_disk_errors_total{window="full",kind="bad_block"}') == 1
-    assert daemon.metric('pagoda_disk_failed_fetches_total{window="full"}') == 1
-    assert engine.fetch(PROMPTS[0]) == 3
-    assert engine.run(PROMPTS[0] + [7]) == 12
-    assert "tier 'nvme': a read failed" in daemon.log.read_text()
-
-
-def test_a_file_that_vanishes_turns_off_and_the_cache_goes_on(start_disk):
-    daemon = start_disk()
-    engine = fill(daemon)
-    daemon.file().unlink()
-    # An erase syncs the file, and notices the loss.
-    assert engine.client.invalidate(PROMPTS[0][:1]) == 3
-    daemon.wait_until(lambda daemon: daemon.window().mode == "off")
-    daemon.wait_until(lambda daemon: "is off until the next start" in daemon.log.read_text())
-    assert daemon.metric('pagoda_disk_mode{window="full",mode="off"}') == 1
-    assert "removed" in daemon.window().mode_reason
-    assert engine.run(PROMPTS[1] + [7]) == 12, "blocks in memory are served"
-    assert engine.run(PROMPTS[0]) == 0
-    assert engine.run(PROMPTS[0] + [7]) == 12
-    time.sleep(1)
-    assert daemon.log.read_text().count("is off until the next start") == 1
-    del engine
-    assert daemon.again(drain) == 0
-    assert daemon.window().mode == "readwrite"
+    daemon.admin.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest(), timeout=20)
+    assert daemon.again(kill) == 0
 
 
 @pytest.mark.parametrize("harm", [lambda file: file.unlink(), lambda file: os.truncate(file, 8192)], ids=["unlinked", "cut"])
@@ -319,22 +214,6 @@ def test_damaged_headers_are_a_warning_and_a_metric(start_disk):
     assert daemon.status().recovered_blocks <= BLOCKS - 5
 
 
-@pytest.mark.parametrize("change", [-1, -8192, 1, 1 << 20])
-def test_a_file_of_another_length_is_refused_until_it_may_be_replaced(start_disk, change):
-    daemon = start_disk()
-    file = stopped_after_a_fill(daemon)
-    length = file.stat().st_size
-    os.truncate(file, length + change)
-    assert daemon.run_to_its_end() == 1
-    log = daemon.log.read_text()
-    for part in (str(file), f"has {length + change} bytes instead of {length}", "say on_foreign: replace"):
-        assert part in log, log
-    daemon.config["cache"]["tiers"][-1]["on_foreign"] = "replace"
-    daemon.start()
-    assert daemon.status().recovered_blocks == 0
-    assert file.stat().st_size == length
-
-
 def test_an_emptied_file_begins_as_a_new_one_with_a_warning(start_disk):
     daemon = start_disk()
     assert "was empty" not in daemon.log.read_text()
@@ -344,92 +223,6 @@ def test_an_emptied_file_begins_as_a_new_one_with_a_warning(start_disk):
     (line,) = [line for line in daemon.log.read_text().splitlines() if "was empty" in line]
     assert " warning tier 'nvme': the file of window full was empty" in line
     assert daemon.status().recovered_blocks == 0
-
-
-def test_other_users_cannot_read_a_file_whose_mode_was_changed(start_disk):
-    daemon = start_disk()
-    file = stopped_after_a_fill(daemon)
-    file.chmod(0o644)
-    daemon.start()
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert daemon.status().recovered_blocks == BLOCKS
-
-
-def test_a_folder_that_everybody_may_write_and_a_second_name_are_refused(start_disk):
-    daemon = start_disk()
-    file = stopped_after_a_fill(daemon)
-    daemon.disk.chmod(0o777)
-    assert daemon.run_to_its_end() == 1
-    assert f"run: chmod o-w '{daemon.disk}'" in daemon.log.read_text()
-    daemon.disk.chmod(0o700)
-    other = daemon.folder / "notes of another program"
-    other.write_bytes(b"x" * 20000)
-    file.unlink()
-    os.link(other, file)
-    daemon.config["cache"]["tiers"][-1]["on_foreign"] = "replace"
-    assert daemon.run_to_its_end() == 1
-    assert "has 2 names (hard links)" in daemon.log.read_text()
-    assert other.read_bytes() == b"x" * 20000
-
-
-def test_a_file_of_another_model_is_refused_until_it_may_be_replaced(start_disk):
-    daemon = start_disk()
-    del fill(daemon).kv
-    Client.opened_here.clear()
-    drain(daemon)
-    daemon.channels.clear()
-    model = daemon.config["cache"]["model"]
-    model["revision"] = "2"
-    assert daemon.run_to_its_end() == 1
-    log = daemon.log.read_text()
-    for part in ("tier 'nvme'", str(daemon.file()), "say on_foreign: replace"):
-        assert part in log, log
-    del model["revision"]
-    daemon.start()
-    assert daemon.status().recovered_blocks == BLOCKS, "the refusal has not changed the file"
-    drain(daemon)
-    daemon.channels.clear()
-    model["revision"] = "2"
-    daemon.config["cache"]["tiers"][-1]["on_foreign"] = "replace"
-    daemon.start()
-    assert daemon.status().recovered_blocks == 0
-
-
-def test_a_folder_that_another_daemon_uses_is_refused(start_disk, tmp_path):
-    daemon = start_disk()
-    other = DiskDaemon(tmp_path / "other", path=str(daemon.disk))
-    other.folder.mkdir()
-    other.config["cache"]["name"] = daemon.config["cache"]["name"]
-    try:
-        assert other.run_to_its_end() == 1
-        assert "is in use" in other.log.read_text() and str(daemon.file()) in other.log.read_text()
-    finally:
-        other.kill()
-    assert daemon.window().mode == "readwrite"
-
-
-class BoxedDaemon(DiskDaemon):
-    """One whose disk is small."""
-
-    def __init__(self, folder, disks, **options):
-        super().__init__(folder, **options)
-        self._disks = disks
-
-    def command(self):
-        return self._disks.command(super().command())
-
-
-def test_a_full_disk_refuses_the_start(tmp_path):
-    (tmp_path / "disk").mkdir()
-    with SmallDisks({tmp_path / "disk": "size=1m"}) as disks:
-        daemon = BoxedDaemon(tmp_path, disks, size="4MiB")
-        assert daemon.run_to_its_end() == 1
-        log = daemon.log.read_text()
-        for part in ("tier 'nvme'", str(daemon.file()), "1048576 are free", os.strerror(errno.ENOSPC)):
-            assert part in log, log
-        assert daemon.memory() == []
-        free = os.statvfs(disks.path(tmp_path / "disk"))
-        assert free.f_bavail >= 0.9 * free.f_blocks, "the reserved space is released"
 
 
 def test_a_write_budget_holds_up_nobody(start_disk):

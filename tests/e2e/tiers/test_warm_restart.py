@@ -2,7 +2,6 @@
 bytes are intact."""
 
 import contextlib
-import fcntl
 import os
 import pathlib
 import random
@@ -14,46 +13,17 @@ import time
 import numpy as np
 import pool_view
 import pytest
+from kv_engine import KvEngine, TOKENS_PER_BLOCK
 from pagoda_client import Client, OperationError, handles
-from pagoda.v1 import cache_pb2, mapping_pb2, types_pb2
+from pagoda.v1 import cache_pb2, types_pb2
 from warm_daemon import SHM, WarmDaemon
 
-NOBODY = 65534
-TOKENS_PER_BLOCK = 4
 PRIMARY, SECONDARY = 24, 16
 
 
-class Engine:
-    """An engine without a model. The KV of a token is a number made of it and of the tokens before
-    it, in every layer and head."""
-
+class Engine(KvEngine):
     def __init__(self, daemon):
-        self.client = Client(daemon.connect())
-        (primary,) = [pool for pool in self.client.pools() if pool.tier == types_pb2.TIER_PRIMARY]
-        self.kv = pool_view.map_pool(primary)
-        self.sequences = 0
-
-    def at(self, blocks, position):
-        return self.kv[blocks[position // TOKENS_PER_BLOCK].slot_index, :, :, :, position % TOKENS_PER_BLOCK, :]
-
-    @staticmethod
-    def value(tokens, position):
-        return np.float32(hash(tuple(tokens[:position + 1])) % 1_000_003)
-
-    def run(self, tokens):
-        """The whole life of a sequence: checks the match, writes the rest, commits, frees. Returns
-        the matched tokens."""
-        self.sequences += 1
-        added = self.client.add(self.sequences, tokens)
-        self.client.wait(added.ready_ticket)
-        blocks = handles(added.tables[0].blocks)
-        for position in range(added.matched_tokens):
-            assert (self.at(blocks, position) == self.value(tokens, position)).all(), (tokens, position)
-        for position in range(added.matched_tokens, len(tokens)):
-            self.at(blocks, position)[:] = self.value(tokens, position)
-        self.client.commit(self.sequences, len(tokens))
-        self.client.free_sequence(self.sequences)
-        return added.matched_tokens
+        super().__init__(Client(daemon.connect()))
 
 
 def drain(daemon):
@@ -255,23 +225,6 @@ def test_another_revision_of_the_model_begins_anew(start_warm):
     assert daemon.cached() == 0
 
 
-def test_memory_that_another_user_made_is_not_adopted(start_warm):
-    if os.geteuid() != 0:
-        pytest.skip("only root gives a file to another user")
-    daemon = start_warm()
-    Engine(daemon).run(list(range(12)))
-    Client.opened_here.clear()
-    drain(daemon)
-    for path in daemon.files():
-        os.chown(path, NOBODY, NOBODY)
-        assert daemon.run_to_its_end() != 0
-        assert f"user {NOBODY} made it and this process is user 0's" in daemon.log.read_text()
-        assert f"/{path.name}" in daemon.log.read_text()
-        os.chown(path, 0, 0)
-    daemon.start()
-    assert daemon.cached() == 3
-
-
 def run_to_its_end_and_leave_all(daemon):
     """A start that fails. It leaves each earlier file, and no new file. Returns the log."""
     before = {path.name: path.stat().st_ino for path in daemon.files() if not path.name.endswith(".lock")}
@@ -317,26 +270,6 @@ def test_a_start_that_does_not_know_its_writers_fails_until_somebody_decides(sta
     daemon.start()
     assert daemon.cached() == 0
     assert daemon.primary().in_flight_blocks == 0, "the pools are new, and the old writer maps the old pools"
-
-
-def test_a_reader_that_locks_the_pools_does_not_keep_the_next_daemon_out(start_warm):
-    daemon = start_warm()
-    engine = Engine(daemon)
-    engine.run(list(range(12)))
-    daemon.wait_until_stamped()
-    readers = [pool.open(mapping_pb2.MAP_ACCESS_READ) for pool in engine.client.pools()]
-    old_session = engine.client.session
-    del engine
-    try:
-        for reader in readers:
-            fcntl.flock(reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert daemon.again(kill) == (3, 3)
-    finally:
-        for reader in readers:
-            os.close(reader)
-    # This process was a writer of the last run.
-    Client(daemon.connect()).stub.CloseSession(cache_pb2.CloseSessionRequest(session=old_session), timeout=20)
-    daemon.wait_until(lambda d: d.primary().in_flight_blocks == 0)
 
 
 def test_a_share_of_the_free_memory_keeps_its_size(start_warm):
