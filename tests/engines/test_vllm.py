@@ -2,9 +2,6 @@
 from the cache."""
 
 import random
-import signal
-import threading
-import time
 
 import pytest
 from engine_processes import Daemon, Vllm, connector

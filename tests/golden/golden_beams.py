@@ -2,7 +2,6 @@
 
 import warnings
 
-import golden_answers
 import torch
 import transformers
 

@@ -4,8 +4,6 @@ tests/pools/fake_cuda (PAGODA_FAKE_CUDA), and skip without it.
 """
 
 import ctypes
-import math
-import mmap
 import os
 import pickle
 import socket

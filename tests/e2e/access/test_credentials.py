@@ -8,7 +8,6 @@ import pkgutil
 import re
 import subprocess
 import threading
-import time
 
 import grpc
 import pagoda

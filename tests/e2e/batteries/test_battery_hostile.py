@@ -14,9 +14,9 @@ import time
 import grpc
 import hostile_tenant
 import pytest
-from battery import LONG, Figures, Stalls, ask_for_short_slices, check_adds_up, check_log, pick
+from battery import Figures, Stalls, ask_for_short_slices, check_adds_up, check_log, pick
 from forked_clients import forked_clients
-from pagoda_client import Client, OperationError, authorized
+from pagoda_client import Client, authorized
 from pagoda_daemon import ENGINE, Daemon
 from test_generate import EXPECTED, GOLDEN
 from test_hostile_wire import resident_bytes

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 from pagoda_client import call_status, reason_of
 from pagoda_daemon import CALL_SECONDS
-from test_credentials import GENERATE, METHODS, OPERATOR, SUBSCRIBE, WITH_ENGINE, channel_of, guarded  # guarded is a fixture.
+from test_credentials import GENERATE, METHODS, OPERATOR, WITH_ENGINE, channel_of, guarded  # guarded is a fixture.
 
 REFLECTIONS = [f"grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")]
 HEALTH = ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"]
