@@ -4,12 +4,10 @@ leaked."""
 import json
 import os
 import pathlib
-import random
 import signal
 
 import grpc
 import pytest
-from pagoda_client import call_status, reason_of
 from pagoda_daemon import QUIET_STOP_SECONDS
 from pagoda.v1 import engine_pb2, engine_pb2_grpc
 
@@ -79,27 +77,6 @@ def test_the_reference_tokens_come_and_a_second_time_from_the_cache(engine):
     assert tier.active_blocks == 0 and tier.cached_blocks > 0
 
 
-def test_prompts_that_do_not_fit_the_primary_tier_come_back_from_the_secondary(start_daemon):
-    rng = random.Random(3)
-    daemon, stub = start_engine(start_daemon, cache={"primary": 24, "secondary": 200})
-    prompts = [[rng.randrange(512) for _ in range(60)] for _ in range(8)]
-    answers = [generate(stub, prompt, 8)[0] for prompt in prompts]
-    for prompt, answer in zip(prompts, answers):
-        tokens, report = generate(stub, prompt, 8)
-        assert (tokens, report.reused_tokens) == (answer, len(prompt) - 1)
-    window = daemon.status().windows[0]
-    assert window.onboarded_blocks_total >= 8 * 14 and window.lost_blocks_total == 0
-
-
-def test_a_conversation_reuses_its_last_turn(engine):
-    _, stub = engine
-    prompt = EXPECTED["prompt"]
-    answer, _ = generate(stub, prompt, 10)
-    next_turn = prompt + answer + [5, 6, 7]
-    _, report = generate(stub, next_turn, 5)
-    assert report.reused_tokens >= len(prompt) + len(answer) - 1
-
-
 def test_a_salt_keeps_prefixes_apart(engine):
     _, stub = engine
     first, _ = generate(stub, EXPECTED["prompt"], 5)
@@ -113,34 +90,6 @@ def test_a_stop_token_ends_the_generation(engine):
     tokens, report = generate(stub, EXPECTED["prompt"], len(expected), stop_tokens=[expected[3]])
     assert tokens == expected[:expected.index(expected[3]) + 1]
     assert report.finish_reason == engine_pb2.FINISH_REASON_STOP_TOKEN
-
-
-def refusal(stub, prompt, max_new_tokens=1):
-    with pytest.raises(grpc.RpcError) as failure:
-        generate(stub, prompt, max_new_tokens)
-    return failure.value.code(), reason_of(call_status(failure.value))
-
-
-def test_prompts_that_cannot_be_are_refused(engine):
-    daemon, stub = engine
-    vocabulary, longest = daemon.status().engine.vocab_size, daemon.status().engine.max_sequence_tokens
-    for prompt, max_new_tokens in [([], 1), ([vocabulary], 1), ([1] * (longest + 1), 1), ([1, 2], 2**32 - 1)]:
-        code, reason = refusal(stub, prompt, max_new_tokens)
-        assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PROMPT"), (len(prompt), max_new_tokens)
-    assert refusal(stub, [1], 0) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_COUNT")
-    assert daemon.primary().free_blocks == CAPACITY
-
-
-def test_an_adapter_is_refused_by_name(engine):
-    """The base model's tokens would pass for the adapter's."""
-    daemon, stub = engine
-    for lora_id in (0, 7):
-        with pytest.raises(grpc.RpcError) as failure:
-            generate(stub, EXPECTED["prompt"], 4, namespace={"lora_id": lora_id})
-        assert failure.value.code() == grpc.StatusCode.UNIMPLEMENTED
-        assert reason_of(call_status(failure.value)) == "FIELD_NOT_SERVED"
-        assert f"namespace.lora_id is {lora_id}" in failure.value.details()
-    assert daemon.primary().free_blocks == CAPACITY
 
 
 def test_cancelled_generations_end_and_give_their_blocks_back(engine):
@@ -157,15 +106,6 @@ def test_cancelled_generations_end_and_give_their_blocks_back(engine):
     assert generated_tokens(daemon) <= LONG_TOKENS * (QUEUED // 2 + 1)
     tokens, _ = generate(stub, EXPECTED["prompt"], len(EXPECTED["ids"]))
     assert tokens == EXPECTED["ids"]
-
-
-def test_requests_at_the_same_time_all_get_the_reference_tokens(engine):
-    daemon, stub = engine
-    request = engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=len(EXPECTED["ids"]))
-    calls = [stub.Generate(request, timeout=120) for _ in range(6)]
-    for call in calls:
-        assert [token for response in call for token in response.tokens] == EXPECTED["ids"]
-    assert daemon.primary().active_blocks == 0
 
 
 def test_sigterm_lets_a_generation_end(start_daemon):

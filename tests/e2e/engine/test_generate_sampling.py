@@ -75,22 +75,6 @@ def test_draft_tokens_change_nothing_but_the_steps(start_daemon):
     assert 0 < told["accepted_draft_tokens"] <= told["drafted_tokens"] and told["preemptions"] == 0
 
 
-def test_a_higher_priority_takes_the_only_slot(start_daemon):
-    daemon, stub = start_engine(start_daemon, cache={"primary": 2048})
-    alone, _ = generate(stub, PROMPT, LONG_TOKENS)
-    daemon.config["engine"]["max_running_sequences"] = 1
-    assert daemon.terminate() == 0
-    daemon.start()
-    stub = engine_pb2_grpc.EngineServiceStub(daemon.engine_channel)
-    call, tokens = start_long_generation(stub)
-    urgent, report = generate(stub, PROMPT[::-1], 20, priority=1)
-    assert len(urgent) == 20 and report.preemptions == 0
-    assert daemon.engine_metric("running_requests") + daemon.engine_metric("waiting_requests") == 1, "the long generation has not ended"
-    rest = list(call)
-    assert tokens + [token for response in rest for token in response.tokens] == alone
-    assert rest[-1].report.preemptions == 1
-
-
 # --- Tenants ---
 
 
@@ -130,29 +114,6 @@ def test_a_quota_binds_its_own_tenant_alone(start_daemon):
     assert ended[2].preemptions == 0 and ended[2].reused_tokens == len(PROMPT) - 1
     use = {tenant.name: tenant.use[0] for tenant in daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=20).tenants}
     assert 0 < use["red"].used_blocks <= 1000
-
-
-def test_a_tenant_that_fills_the_queue_leaves_another_its_part(start_daemon):
-    # Half of the 12 places are divided among the default tenant, red and blue, 2 each. The other
-    # half goes to the requests that come first.
-    daemon = start_tenants(start_daemon, {}, {}, engine={"max_running_sequences": 1, "max_waiting_requests": 12})
-    red, blue = stub_of(daemon, RED), stub_of(daemon, BLUE)
-    long_call, _ = start_long_generation(red)
-    request = engine_pb2.GenerateRequest(prompt_tokens=PROMPT, max_new_tokens=4)
-    waiting = []
-    for count in range(1, 9):
-        waiting.append(red.Generate(request, timeout=120))
-        daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == count)
-    reason, message = refusal(red, PROMPT, 4)
-    assert reason == "QUEUE_FULL" and "8 requests of the tenant 'red' wait already" in message and "engine.max_waiting_requests" in message
-    status, answer = complete(daemon, RED)
-    assert status == 429 and "the tenant 'red'" in answer["error"]["message"]
-    waiting += [blue.Generate(request, timeout=120) for _ in range(2)]
-    daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == 10)
-    assert refusal(blue, PROMPT, 4)[0] == "QUEUE_FULL"
-    long_call.cancel()
-    for call in waiting:
-        assert [token for response in call for token in response.tokens] == EXPECTED["ids"][:4]
 
 
 def test_what_waits_is_bounded_in_bytes(start_daemon):
