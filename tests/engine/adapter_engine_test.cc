@@ -3,20 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/blocking_counter.h"
-#include "absl/synchronization/notification.h"
 #include "base/error.h"
 #include "engine/basic_cache/basic_cache_client.h"
 #include "engine/engine.h"
+#include "tests/base/require.h"
 #include "tests/engine/fixtures/golden.h"
+#include "tests/engine/fixtures/golden_runs.h"
 #include "tests/engine/fixtures/scratch_model.h"
 #include "tests/engine/fixtures/test_cache.h"
 
@@ -25,120 +23,34 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kTokensPerBlock = 16;
 constexpr float kTolerance = 1e-4f;
 
 constexpr char kAll[] = "adapters/qwen3_all";
 constexpr char kAttention[] = "adapters/qwen3_attention";
 constexpr char kOutputs[] = "adapters/gemma3_outputs";
 
-// A prompt with peft's answer. `adapter` is empty for the model alone.
-struct Case {
-  std::string adapter;
-  Golden golden;
-};
-
-struct Answer {
-  absl::StatusOr<GenerateReport> report = absl::UnknownError("not ended");
-  std::vector<TokenId> ids;
-  float worst_logit_difference = 0;
-};
-
-std::vector<Case> CasesOf(const char* model, const std::string& adapter) {
-  std::vector<Case> cases;
-  for (Golden& golden : ReadGoldenCases({model, adapter.empty() ? model : adapter.c_str()})) {
-    cases.push_back({adapter, std::move(golden)});
-  }
-  return cases;
+// The model's prompts with peft's answers. `adapter` is empty for the model alone.
+std::vector<Golden> GoldensOf(const char* model, const std::string& adapter) {
+  std::vector<Golden> goldens = ReadGoldenCases({model, adapter.empty() ? model : adapter.c_str()});
+  for (Golden& golden : goldens) golden.adapter = adapter;
+  return goldens;
 }
 
-GenerateRequest RequestFor(const Case& one) {
-  GenerateRequest request{.prompt = one.golden.prompt,
-                          .max_new_tokens = static_cast<uint32_t>(one.golden.ids.size())};
-  request.adapter = one.adapter;
-  return request;
-}
-
-bool TakeToken(const Case& one, const GeneratedToken& token, Answer& answer) {
-  if (answer.ids.size() < one.golden.logits.size()) {
-    const std::vector<float>& expected = one.golden.logits[answer.ids.size()];
-    for (size_t t = 0; t < expected.size(); ++t) {
-      const float difference = std::abs(token.logits[t] - expected[t]);
-      // NaN counts as the worst error.
-      if (!(difference <= answer.worst_logit_difference)) {
-        answer.worst_logit_difference = difference;
-      }
-    }
-  }
-  answer.ids.push_back(token.token);
-  return true;
-}
-
-// Submits all of them so that they run at once, however slow the submission is.
-std::vector<Answer> GenerateAll(Engine& engine, const std::vector<Case>& cases) {
-  std::vector<Answer> answers(cases.size());
-  absl::BlockingCounter left(static_cast<int>(cases.size()));
-  absl::Notification all_submitted;
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const absl::Status submitted = engine.Submit(
-        RequestFor(cases[i]),
-        [&, i](const GeneratedToken& token) {
-          all_submitted.WaitForNotification();
-          return TakeToken(cases[i], token, answers[i]);
-        },
-        [&answer = answers[i], &left](absl::StatusOr<GenerateReport> report) {
-          answer.report = std::move(report);
-          left.DecrementCount();
-        });
-    EXPECT_TRUE(submitted.ok()) << submitted;
-    if (!submitted.ok()) left.DecrementCount();
-  }
-  all_submitted.Notify();
-  left.Wait();
-  return answers;
-}
-
-// While the first one generates, the second one arrives with a higher priority.
-std::vector<Answer> GenerateInterrupted(Engine& engine, const Case& first, const Case& second) {
-  std::vector<Answer> answers(2);
-  absl::BlockingCounter left(2);
-  const auto submit = [&](const Case& one, int32_t priority, Answer& answer,
-                          const std::function<void()>& on_fifth) {
-    GenerateRequest request = RequestFor(one);
-    request.priority = priority;
-    const absl::Status submitted = engine.Submit(
-        std::move(request),
-        [&one, &answer, on_fifth](const GeneratedToken& token) {
-          if (answer.ids.size() == 5 && on_fifth != nullptr) on_fifth();
-          return TakeToken(one, token, answer);
-        },
-        [&answer, &left](absl::StatusOr<GenerateReport> report) {
-          answer.report = std::move(report);
-          left.DecrementCount();
-        });
-    EXPECT_TRUE(submitted.ok()) << submitted;
-  };
-  submit(first, 0, answers[0], [&] { submit(second, 1, answers[1], nullptr); });
-  left.Wait();
-  return answers;
-}
-
-void ExpectGolden(const Case& one, const Answer& answer) {
-  SCOPED_TRACE(testing::Message() << one.adapter << ", a prompt of " << one.golden.prompt.size());
+void ExpectGolden(const Golden& golden, const GoldenAnswer& answer) {
+  SCOPED_TRACE(testing::Message() << golden.adapter << ", a prompt of " << golden.prompt.size());
   ASSERT_TRUE(answer.report.ok()) << answer.report.status();
-  EXPECT_EQ(answer.ids, one.golden.ids);
+  EXPECT_EQ(answer.ids, golden.ids);
   EXPECT_LE(answer.worst_logit_difference, kTolerance);
 }
 
-std::vector<Answer> ExpectGoldens(Engine& engine, const std::vector<Case>& cases) {
-  std::vector<Answer> answers = GenerateAll(engine, cases);
-  for (size_t i = 0; i < cases.size(); ++i) ExpectGolden(cases[i], answers[i]);
-  return answers;
+void ExpectGoldens(Engine& engine, const std::vector<Golden>& goldens) {
+  const std::vector<GoldenAnswer> answers = GenerateAll(engine, goldens);
+  for (size_t i = 0; i < goldens.size(); ++i) ExpectGolden(goldens[i], answers[i]);
 }
 
-std::vector<Answer> ExpectGoldensInTurn(Engine& engine, const std::vector<Case>& cases) {
-  std::vector<Answer> answers;
-  for (const Case& one : cases) answers.push_back(ExpectGoldens(engine, {one}).front());
+std::vector<GoldenAnswer> ExpectGoldensInTurn(Engine& engine, const std::vector<Golden>& goldens) {
+  std::vector<GoldenAnswer> answers = GenerateInTurn(engine, goldens);
+  for (size_t i = 0; i < goldens.size(); ++i) ExpectGolden(goldens[i], answers[i]);
   return answers;
 }
 
@@ -146,24 +58,6 @@ std::vector<AdapterFolder> FoldersOf(const std::vector<std::string>& adapters) {
   std::vector<AdapterFolder> folders;
   for (const std::string& adapter : adapters) folders.push_back({adapter, GoldenDir(adapter)});
   return folders;
-}
-
-Engine::Options OptionsFor(const char* model, const std::vector<AdapterFolder>& adapters) {
-  Engine::Options options{.model_dir = GoldenDir(model),
-                          .cpu = {.num_threads = 1, .compute = ComputeType::kFloat32}};
-  options.adapters = adapters;
-  return options;
-}
-
-std::unique_ptr<TestCache> CacheFor(const char* model, TestCache::Sizes sizes) {
-  return std::make_unique<TestCache>(
-      *Engine::CacheSpecForModel(GoldenDir(model), kTokensPerBlock, DType::kFloat32), sizes);
-}
-
-std::unique_ptr<Engine> EngineOver(TestCache& cache, const Engine::Options& options) {
-  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options, cache.OpenClient());
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return *std::move(engine);
 }
 
 // --- One adapter ---
@@ -175,10 +69,12 @@ struct Adapted {
 
 class AdapterGoldenTest : public testing::TestWithParam<Adapted> {
  protected:
-  Engine::Options Options() const {
-    return OptionsFor(GetParam().model, FoldersOf({GetParam().adapter}));
+  static GoldenModel model() { return {GetParam().model, GetParam().adapter}; }
+  static ServedModel Serve(EngineSetting setting) {
+    setting.adapters = FoldersOf({GetParam().adapter});
+    return pagoda::Serve(model(), setting);
   }
-  const std::vector<Case> cases_ = CasesOf(GetParam().model, GetParam().adapter);
+  const std::vector<Golden> goldens_ = GoldensOf(GetParam().model, GetParam().adapter);
 };
 INSTANTIATE_TEST_SUITE_P(Adapters, AdapterGoldenTest,
                          testing::Values(Adapted{kTinyModel, kAll}, Adapted{kTinyModel, kAttention},
@@ -188,75 +84,70 @@ INSTANTIATE_TEST_SUITE_P(Adapters, AdapterGoldenTest,
                          });
 
 TEST_P(AdapterGoldenTest, AloneAndAgainFromTheCache) {
-  const auto cache = CacheFor(GetParam().model, {.primary_blocks = 128});
-  const auto engine = EngineOver(*cache, Options());
-  ExpectGoldensInTurn(*engine, cases_);
-  const std::vector<Answer> again = ExpectGoldensInTurn(*engine, cases_);
-  for (size_t i = 0; i < cases_.size(); ++i) {
-    EXPECT_EQ(again[i].report->reused_tokens, cases_[i].golden.prompt.size() - 1);
+  const ServedModel served = Serve({});
+  ExpectGoldensInTurn(*served.engine, goldens_);
+  const std::vector<GoldenAnswer> again = ExpectGoldensInTurn(*served.engine, goldens_);
+  for (size_t i = 0; i < goldens_.size(); ++i) {
+    EXPECT_EQ(again[i].report->reused_tokens, goldens_[i].prompt.size() - 1);
   }
-  EXPECT_TRUE(cache->NothingHeld());
+  EXPECT_TRUE(served.cache->NothingHeld());
 }
 
 TEST_P(AdapterGoldenTest, InChunksOfSevenTokens) {
-  const auto cache = CacheFor(GetParam().model, {.primary_blocks = 128});
-  Engine::Options options = Options();
-  options.scheduler.max_step_tokens = 7;
-  const auto engine = EngineOver(*cache, options);
-  ExpectGoldensInTurn(*engine, cases_);
+  ExpectGoldensInTurn(*Serve({.max_step_tokens = 7}).engine, goldens_);
 }
 
 TEST_P(AdapterGoldenTest, PreemptedAndComputedAgain) {
-  const auto cache = CacheFor(GetParam().model, {.primary_blocks = 18});
-  Engine::Options options = Options();
-  options.scheduler.max_running_sequences = 1;
-  options.scheduler.preemption = Preemption::kRecompute;
-  const auto engine = EngineOver(*cache, options);
-  const std::vector<Answer> answers = GenerateInterrupted(*engine, cases_[3], cases_[2]);
-  ExpectGolden(cases_[3], answers[0]);
-  ExpectGolden(cases_[2], answers[1]);
+  const ServedModel served = Serve({.blocks = {.primary_blocks = 18},
+                                    .max_running_sequences = 1,
+                                    .preemption = Preemption::kRecompute});
+  const std::vector<GoldenAnswer> answers =
+      GenerateInterrupted(*served.engine, goldens_[3], goldens_[2]);
+  ExpectGolden(goldens_[3], answers[0]);
+  ExpectGolden(goldens_[2], answers[1]);
   EXPECT_EQ(answers[0].report->preemptions, 1u);
-  EXPECT_TRUE(cache->NothingHeld());
+  EXPECT_TRUE(served.cache->NothingHeld());
 }
 
 TEST_P(AdapterGoldenTest, WithTheBasicCacheAndTheReferenceBackend) {
-  Engine::Options options = Options();
   for (const EngineBackend backend : {EngineBackend::kAuto, EngineBackend::kReference}) {
-    options.backend = backend;
-    auto client = MakeBasicCacheClient(
-        {.spec = *Engine::CacheSpecForModel(options.model_dir, kTokensPerBlock, DType::kFloat32),
-         .max_sequences = 4,
-         .max_sequence_tokens = 256});
+    const Engine::Options options = EngineOptionsFor(
+        model(), {.backend = backend, .adapters = FoldersOf({GetParam().adapter})});
+    auto client =
+        MakeBasicCacheClient({.spec = *Engine::CacheSpecForModel(
+                                  options.model_dir, kGoldenTokensPerBlock, DType::kFloat32),
+                              .max_sequences = 4,
+                              .max_sequence_tokens = 256});
     ASSERT_TRUE(client.ok()) << client.status();
     const auto engine = Engine::Create(options, *std::move(client));
     ASSERT_TRUE(engine.ok()) << engine.status();
-    ExpectGoldens(**engine, cases_);
+    ExpectGoldens(**engine, goldens_);
   }
 }
 
 // Draft tokens from the text change only the number of steps.
 TEST_P(AdapterGoldenTest, WithDraftTokens) {
-  const auto cache = CacheFor(GetParam().model, {.primary_blocks = 128});
-  const auto engine = EngineOver(*cache, Options());
-  for (const Case& one : cases_) {
-    GenerateRequest request = RequestFor(one);
+  const ServedModel served = Serve({});
+  for (const Golden& golden : goldens_) {
+    GenerateRequest request = RequestFor(golden);
     request.max_draft_tokens = 5;
-    std::vector<TokenId> ids;
-    const auto report = engine->Generate(request, [&](const GeneratedToken& token) {
-      ids.push_back(token.token);
-      return true;
-    });
-    ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_EQ(ids, one.golden.ids);
+    const GoldenAnswer answer = GenerateAll(*served.engine, {request}).front();
+    ASSERT_TRUE(answer.report.ok()) << answer.report.status();
+    EXPECT_EQ(answer.ids, golden.ids);
   }
 }
 
 // --- Several adapters ---
 
+constexpr GoldenModel kTiny = {kTinyModel, kTinyModel};
+
 class AdaptersTest : public testing::Test {
  protected:
+  std::unique_ptr<Engine> Serve(const EngineSetting& setting) {
+    return Require(Engine::Create(EngineOptionsFor(kTiny, setting), cache_->OpenClient()));
+  }
   std::unique_ptr<Engine> Serve(const std::vector<AdapterFolder>& adapters) {
-    return EngineOver(*cache_, OptionsFor(kTinyModel, adapters));
+    return Serve(EngineSetting{.adapters = adapters});
   }
   // How many prompt tokens of the request were in the cache.
   static uint32_t Reused(Engine& engine, const GenerateRequest& request) {
@@ -271,22 +162,25 @@ class AdaptersTest : public testing::Test {
   }
 
   const std::vector<TokenId> prompt_ = ReadGolden(kTinyModel).prompt;
-  const std::unique_ptr<TestCache> cache_ = CacheFor(kTinyModel, {.primary_blocks = 256});
+  const std::unique_ptr<TestCache> cache_ = std::make_unique<TestCache>(
+      Require(
+          Engine::CacheSpecForModel(GoldenDir(kTinyModel), kGoldenTokensPerBlock, DType::kFloat32)),
+      TestCache::Sizes{.primary_blocks = 256});
 };
 
 // Rows of two adapters and of the model alone in each step, prompts in chunks next to sequences
 // that generate.
 TEST_F(AdaptersTest, SixteenRequestsOfTwoAdaptersAndNoneInOneBatch) {
-  Engine::Options options = OptionsFor(kTinyModel, FoldersOf({kAll, kAttention}));
-  options.scheduler.max_step_tokens = 40;
-  const auto engine = EngineOver(*cache_, options);
-  std::vector<Case> cases;
-  const std::vector<Case> kinds[] = {CasesOf(kTinyModel, ""), CasesOf(kTinyModel, kAll),
-                                     CasesOf(kTinyModel, kAttention), CasesOf(kTinyModel, kAll)};
+  const auto engine =
+      Serve(EngineSetting{.max_step_tokens = 40, .adapters = FoldersOf({kAll, kAttention})});
+  std::vector<Golden> goldens;
+  const std::vector<Golden> kinds[] = {GoldensOf(kTinyModel, ""), GoldensOf(kTinyModel, kAll),
+                                       GoldensOf(kTinyModel, kAttention),
+                                       GoldensOf(kTinyModel, kAll)};
   for (size_t prompt = 0; prompt < 4; ++prompt) {
-    for (const std::vector<Case>& kind : kinds) cases.push_back(kind[prompt]);
+    for (const std::vector<Golden>& kind : kinds) goldens.push_back(kind[prompt]);
   }
-  ExpectGoldens(*engine, cases);
+  ExpectGoldens(*engine, goldens);
   // One after the other, they would need one step per generated token.
   EXPECT_LT(engine->Stats().steps, 16 * 20u / 4);
   EXPECT_TRUE(cache_->NothingHeld());
@@ -327,8 +221,8 @@ TEST_F(AdaptersTest, TheContentOfAnAdapterNamesItsPrefixesNotItsName) {
 
 TEST_F(AdaptersTest, TheSamplesOfARequestHaveItsAdapter) {
   const auto engine = Serve(FoldersOf({kAll}));
-  const Case one = CasesOf(kTinyModel, kAll)[1];
-  GenerateRequest request = RequestFor(one);
+  const Golden golden = GoldensOf(kTinyModel, kAll)[1];
+  GenerateRequest request = RequestFor(golden);
   request.num_samples = 3;
   std::vector<std::vector<TokenId>> ids(3);
   const auto report = engine->Generate(request, [&](const GeneratedToken& token) {
@@ -336,7 +230,7 @@ TEST_F(AdaptersTest, TheSamplesOfARequestHaveItsAdapter) {
     return true;
   });
   ASSERT_TRUE(report.ok()) << report.status();
-  for (const std::vector<TokenId>& sample : ids) EXPECT_EQ(sample, one.golden.ids);
+  for (const std::vector<TokenId>& sample : ids) EXPECT_EQ(sample, golden.ids);
 }
 
 TEST_F(AdaptersTest, AnUnknownNameIsRefused) {
@@ -355,7 +249,8 @@ TEST_F(AdaptersTest, AnUnknownNameIsRefused) {
 
 TEST_F(AdaptersTest, BadListsAreRefused) {
   const auto refuse = [&](const std::vector<AdapterFolder>& adapters) {
-    return Engine::Create(OptionsFor(kTinyModel, adapters), cache_->OpenClient()).status();
+    return Engine::Create(EngineOptionsFor(kTiny, {.adapters = adapters}), cache_->OpenClient())
+        .status();
   };
   EXPECT_EQ(ReasonOf(refuse({{"", GoldenDir(kAll)}})), Reason::kInvalidArgument);
   EXPECT_EQ(ReasonOf(refuse({{"a", ""}})), Reason::kInvalidArgument);

@@ -19,12 +19,13 @@
 #include "engine/basic_cache/basic_cache_client.h"
 #include "engine/engine.h"
 #include "tests/engine/fixtures/golden.h"
+#include "tests/engine/fixtures/golden_runs.h"
 #include "tests/engine/fixtures/test_cache.h"
 
 namespace pagoda {
 namespace {
 
-constexpr uint32_t kTokensPerBlock = 16;
+constexpr TestCache::Sizes kBlocks = {.primary_blocks = 256};
 // Scores are sums of up to 16 logarithms, each within 1e-4.
 constexpr float kTolerance = 2e-3f;
 
@@ -74,25 +75,10 @@ std::vector<BeamGolden> ReadBeamGoldens(const std::string& model) {
   return goldens;
 }
 
-struct Setting {
-  TestCache::Sizes blocks = {.primary_blocks = 256};
-  uint32_t max_step_tokens = 512;
-  uint32_t max_running_sequences = 256;
-  Preemption preemption = Preemption::kOffload;
-};
-
 struct Answer {
   absl::StatusOr<GenerateReport> report = absl::UnknownError("not ended");
   std::vector<std::vector<TokenId>> ids;
 };
-
-Engine::Options EngineOptions(const GoldenModel& model, const Setting& setting) {
-  return {.model_dir = GoldenDir(model.name),
-          .cpu = {.num_threads = 1, .compute = ComputeType::kFloat32},
-          .scheduler = {.max_step_tokens = setting.max_step_tokens,
-                        .max_running_sequences = setting.max_running_sequences,
-                        .preemption = setting.preemption}};
-}
 
 // Submits the requests so that they run at once, and waits for all of them.
 class Requests {
@@ -154,22 +140,9 @@ class BeamGoldenTest : public testing::TestWithParam<GoldenModel> {
  protected:
   void SetUp() override { ASSERT_EQ(goldens_.size(), 9u); }
 
-  struct Served {
-    std::unique_ptr<TestCache> cache;
-    std::unique_ptr<Engine> engine;
-  };
-  Served Serve(const Setting& setting,
-               std::function<absl::Status(const CopyOrder&)> before_copy = nullptr) {
-    Served served;
-    const Engine::Options options = EngineOptions(GetParam(), setting);
-    served.cache = std::make_unique<TestCache>(
-        *Engine::CacheSpecForModel(options.model_dir, kTokensPerBlock, DType::kFloat32),
-        setting.blocks, std::move(before_copy));
-    absl::StatusOr<std::unique_ptr<Engine>> engine =
-        Engine::Create(options, served.cache->OpenClient());
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    served.engine = *std::move(engine);
-    return served;
+  ServedModel Serve(const EngineSetting& setting,
+                    std::function<absl::Status(const CopyOrder&)> before_copy = nullptr) {
+    return pagoda::Serve(GetParam(), setting, std::move(before_copy));
   }
 
   Answer Alone(Engine& engine, const BeamGolden& golden) {
@@ -212,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(Models, BeamGoldenTest, testing::ValuesIn(kBeamModels),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(BeamGoldenTest, AloneAndAgainFromTheCache) {
-  Served served = Serve({});
+  ServedModel served = Serve({.blocks = kBlocks});
   for (const BeamGolden& golden : goldens_) {
     Alone(*served.engine, golden);
     const Answer again = Alone(*served.engine, golden);
@@ -222,13 +195,14 @@ TEST_P(BeamGoldenTest, AloneAndAgainFromTheCache) {
 }
 
 TEST_P(BeamGoldenTest, InChunksOfSevenTokens) {
-  Served served = Serve({.max_step_tokens = 7});
+  ServedModel served = Serve({.blocks = kBlocks, .max_step_tokens = 7});
   for (const BeamGolden& golden : goldens_) Alone(*served.engine, golden);
   ExpectNothingHeld(*served.cache);
 }
 
 TEST_P(BeamGoldenTest, PreemptedAndComputedAgain) {
-  Served served = Serve({.max_running_sequences = 8, .preemption = Preemption::kRecompute});
+  ServedModel served =
+      Serve({.blocks = kBlocks, .max_running_sequences = 8, .preemption = Preemption::kRecompute});
   EXPECT_EQ(Interrupted(*served.engine).report->preemptions, 1u);
   ExpectNothingHeld(*served.cache);
 }
@@ -237,11 +211,11 @@ TEST_P(BeamGoldenTest, PreemptedAndComputedAgain) {
 // tier.
 TEST_P(BeamGoldenTest, OffloadedAndBroughtUpInTheMiddle) {
   std::atomic<int> brought_up = 0;
-  Served served = Serve({.blocks = {.primary_blocks = 22, .secondary_blocks = 256}},
-                        [&](const CopyOrder& order) {
-                          brought_up += order.source.tier == Tier::kSecondary;
-                          return absl::OkStatus();
-                        });
+  ServedModel served = Serve({.blocks = {.primary_blocks = 22, .secondary_blocks = 256}},
+                             [&](const CopyOrder& order) {
+                               brought_up += order.source.tier == Tier::kSecondary;
+                               return absl::OkStatus();
+                             });
   uint32_t preemptions = 0;
   // What runs at the same time depends on the threads, so there can be several rounds.
   for (int round = 0; round < 8 && (preemptions == 0 || brought_up == 0); ++round) {
@@ -260,7 +234,7 @@ TEST_P(BeamGoldenTest, OffloadedAndBroughtUpInTheMiddle) {
 }
 
 TEST_P(BeamGoldenTest, InABatchWithOtherRequests) {
-  Served served = Serve({.max_step_tokens = 80});
+  ServedModel served = Serve({.blocks = kBlocks, .max_step_tokens = 80});
   Requests requests(served.engine.get());
   std::vector<Answer*> answers;
   for (const BeamGolden& golden : goldens_) {
@@ -276,12 +250,13 @@ TEST_P(BeamGoldenTest, InABatchWithOtherRequests) {
 }
 
 TEST_P(BeamGoldenTest, WithTheBasicCache) {
-  const Engine::Options options = EngineOptions(GetParam(), {});
+  const Engine::Options options = EngineOptionsFor(GetParam(), {});
   auto engine = Engine::Create(
-      options, *MakeBasicCacheClient({.spec = *Engine::CacheSpecForModel(
-                                          options.model_dir, kTokensPerBlock, DType::kFloat32),
-                                      .max_sequences = 9,
-                                      .max_sequence_tokens = 256}));
+      options,
+      *MakeBasicCacheClient({.spec = *Engine::CacheSpecForModel(
+                                 options.model_dir, kGoldenTokensPerBlock, DType::kFloat32),
+                             .max_sequences = 9,
+                             .max_sequence_tokens = 256}));
   ASSERT_TRUE(engine.ok()) << engine.status();
   for (const BeamGolden& golden : goldens_) Alone(**engine, golden);
 }
@@ -295,11 +270,11 @@ GenerateRequest FourBeams() {
 }
 
 TEST(BeamRequestTest, RefusesWhatDoesNotGoTogether) {
-  TestCache cache(
-      *Engine::CacheSpecForModel(GoldenDir(kTinyModel.name), kTokensPerBlock, DType::kFloat32),
-      {.primary_blocks = 64});
-  const auto engine =
-      Engine::Create(EngineOptions(kTinyModel, {.max_running_sequences = 30}), cache.OpenClient());
+  TestCache cache(*Engine::CacheSpecForModel(GoldenDir(kTinyModel.name), kGoldenTokensPerBlock,
+                                             DType::kFloat32),
+                  {.primary_blocks = 64});
+  const auto engine = Engine::Create(EngineOptionsFor(kTinyModel, {.max_running_sequences = 30}),
+                                     cache.OpenClient());
   ASSERT_TRUE(engine.ok()) << engine.status();
   const auto refused = [&](const std::function<void(GenerateRequest&)>& change, Reason reason,
                            const std::string& message) {
@@ -334,7 +309,7 @@ TEST(BeamRequestTest, RefusesWhatDoesNotGoTogether) {
   refused([](Request& r) { r.beam_width = 0, r.early_stopping = true; }, kInvalid,
           "early_stopping needs beam_width");
   // 62 blocks of common tokens and 4 more for the beams are too many for 64.
-  refused([](Request& r) { r.prompt.resize(62 * kTokensPerBlock, 1); }, Reason::kInvalidCount,
+  refused([](Request& r) { r.prompt.resize(62 * kGoldenTokensPerBlock, 1); }, Reason::kInvalidCount,
           "in each of 4 beams");
 }
 

@@ -2,16 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
-#include "absl/synchronization/notification.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/text/model_text.h"
@@ -39,10 +36,7 @@ constexpr char kSchema[] = R"({
   "required": ["kind", "count", "good", "name"]
 })";
 
-struct Answer {
-  absl::StatusOr<GenerateReport> report = absl::UnknownError("not ended");
-  std::vector<TokenId> ids;
-};
+using Answer = GoldenAnswer;
 
 class StructuredEngineTest : public ::testing::Test {
  protected:
@@ -56,30 +50,6 @@ class StructuredEngineTest : public ::testing::Test {
     return request;
   }
 
-  // Submits all so that they run at once.
-  std::vector<Answer> GenerateAll(Engine& engine, const std::vector<GenerateRequest>& requests) {
-    std::vector<Answer> answers(requests.size());
-    absl::BlockingCounter left(static_cast<int>(requests.size()));
-    absl::Notification all_submitted;
-    for (size_t i = 0; i < requests.size(); ++i) {
-      const absl::Status submitted = engine.Submit(
-          requests[i],
-          [&, i](const GeneratedToken& token) {
-            all_submitted.WaitForNotification();
-            if (token.sample == 0) answers[i].ids.push_back(token.token);
-            return true;
-          },
-          [&, i](absl::StatusOr<GenerateReport> report) {
-            answers[i].report = std::move(report);
-            left.DecrementCount();
-          });
-      EXPECT_TRUE(submitted.ok()) << submitted;
-      if (!submitted.ok()) left.DecrementCount();
-    }
-    all_submitted.Notify();
-    left.Wait();
-    return answers;
-  }
   Answer Generate(Engine& engine, const GenerateRequest& request) {
     return GenerateAll(engine, {request}).front();
   }
