@@ -118,6 +118,13 @@ class Rank:
         return RankPages(self.stage, tuple(self.layers.values()), "toy")
 
 
+def prompts(rng, count, longest=120):
+    """Prompts that often begin alike."""
+    roots = [[rng.randrange(1000) for _ in range(longest // 2)] for _ in range(3)]
+    return [rng.choice(roots)[:rng.randrange(longest // 2)] + [rng.randrange(1000) for _ in range(rng.randrange(1, longest // 2))]
+            for _ in range(count)]
+
+
 class Request:
     def __init__(self, number, tokens):
         self.id = f"request-{number}"
@@ -360,6 +367,30 @@ class ToyEngine:
                 else:
                     self.end(request)
         raise AssertionError(f"{len(self.running)} requests do not end")
+
+    def step_at_random(self, rng, asked, requests):
+        """A step with so many requests. It preempts, ends and continues some of them."""
+        while len(self.running) < requests:
+            self.add(rng.choice(asked))
+        self.step()
+        for request in list(self.running.values()):
+            if request.tables is None or request.loading:
+                continue
+            if rng.random() < 0.05:
+                self.preempt(request)
+            elif request.computed == len(request.tokens):
+                if rng.random() < 0.5:
+                    self.end(request)
+                else:
+                    request.tokens.append(hash(tuple(request.tokens[-8:])) % 1000)
+
+    def end_all(self):
+        """Ends all requests, after their loads."""
+        while self.running:
+            self.step()
+            for request in list(self.running.values()):
+                if not request.loading:
+                    self.end(request)
 
     def close(self):
         self.side.close()

@@ -18,6 +18,7 @@ from connector_rank import CudaToyEngine  # noqa: E402
 from daemon import pagodad  # noqa: E402
 from pagoda.connector import Places, cuda  # noqa: E402
 from pagoda.connector.float8 import Float8  # noqa: E402
+from toy_engine import prompts  # noqa: E402
 
 SHAPES = {
     "one group": {},
@@ -26,12 +27,6 @@ SHAPES = {
     "two ranks": {"ranks": 2, "windows": (0, 10)},
 }
 STEPS = 200_000
-
-
-def prompts(rng, count, longest=120):
-    roots = [[rng.randrange(1000) for _ in range(longest // 2)] for _ in range(3)]
-    return [rng.choice(roots)[:rng.randrange(longest // 2)] + [rng.randrange(1000) for _ in range(rng.randrange(1, longest // 2))]
-            for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -78,25 +73,9 @@ def test_blocks_that_are_used_again_at_once_never_have_wrong_bytes(engines, monk
     engine = engines(seed=seed, host="32KiB", blocks=120, reuses_last=True, **SHAPES[shape])
     asked = prompts(rng, 20)
     for _ in range(400):
-        while len(engine.running) < 5:
-            engine.add(rng.choice(asked))
-        engine.step()
-        for request in list(engine.running.values()):
-            if request.tables is None or request.loading:
-                continue
-            if rng.random() < 0.05:
-                engine.preempt(request)
-            elif request.computed == len(request.tokens):
-                if rng.random() < 0.5:
-                    engine.end(request)
-                else:
-                    request.tokens.append(hash(tuple(request.tokens[-8:])) % 1000)
+        engine.step_at_random(rng, asked, 5)
     assert engine.hit_tokens > 100 and engine.failed_loads == 0
-    while engine.running:
-        engine.step()
-        for request in list(engine.running.values()):
-            if not request.loading:
-                engine.end(request)
+    engine.end_all()
     assert engine.wrong_bytes() == 0
 
 

@@ -19,7 +19,7 @@ from pagoda.connector import HostMover, LayerPages, PageLayout, RankPages
 from pagoda.connector.keyed import Chain, KeyedPages
 from pagoda.connector.keyed_options import KeyedOptions
 from pagoda.connector.page_memory import ArrayPages
-from toy_engine import LateMover, ToyEngine
+from toy_engine import LateMover, ToyEngine, prompts
 
 
 SHM = pathlib.Path("/dev/shm")
@@ -45,12 +45,6 @@ def engines(daemon):
     yield make
     for engine in made:
         engine.close()
-
-
-def prompts(rng, count, longest=120):
-    roots = [[rng.randrange(1000) for _ in range(longest // 2)] for _ in range(3)]
-    return [rng.choice(roots)[:rng.randrange(longest // 2)] + [rng.randrange(1000) for _ in range(rng.randrange(1, longest // 2))]
-            for _ in range(count)]
 
 
 SHAPES = {
@@ -154,25 +148,10 @@ def test_a_small_cache_never_gives_wrong_bytes(engines, shape):
     asked = prompts(rng, 30)
     for _ in range(120):
         for engine in both:
-            while len(engine.running) < 6:
-                engine.add(rng.choice(asked))
-            engine.step()
-            for request in list(engine.running.values()):
-                if request.tables is None or request.loading:
-                    continue
-                if rng.random() < 0.05:
-                    engine.preempt(request)
-                elif request.computed == len(request.tokens):
-                    if rng.random() < 0.5:
-                        engine.end(request)
-                    else:
-                        request.tokens.append(hash(tuple(request.tokens[-8:])) % 1000)
+            engine.step_at_random(rng, asked, 6)
     for engine in both:
         assert engine.hit_tokens > 100 and engine.failed_loads == 0
-        for request in list(engine.running.values()):
-            while request.loading:
-                engine.step()
-            engine.end(request)
+        engine.end_all()
 
 
 @pytest.mark.parametrize("shape", ["one group", "sliding windows", "two ranks", "two stages", "replicas", "two stages of replicas"])
@@ -184,25 +163,9 @@ def test_copies_beside_kernels_never_give_wrong_bytes(engines, shape, seed):
     engine = engines(host="32KiB", mover=lambda: LateMover(rng), blocks=120, reuses_last=True, **SHAPES[shape])
     asked = prompts(rng, 20)
     for _ in range(200):
-        while len(engine.running) < 5:
-            engine.add(rng.choice(asked))
-        engine.step()
-        for request in list(engine.running.values()):
-            if request.tables is None or request.loading:
-                continue
-            if rng.random() < 0.05:
-                engine.preempt(request)
-            elif request.computed == len(request.tokens):
-                if rng.random() < 0.5:
-                    engine.end(request)
-                else:
-                    request.tokens.append(hash(tuple(request.tokens[-8:])) % 1000)
+        engine.step_at_random(rng, asked, 5)
     assert engine.hit_tokens > 100 and engine.failed_loads == 0
-    while engine.running:
-        engine.step()
-        for request in list(engine.running.values()):
-            if not request.loading:
-                engine.end(request)
+    engine.end_all()
 
 
 class HeldMover(LateMover):
