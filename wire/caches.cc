@@ -1,6 +1,5 @@
 #include "wire/caches.h"
 
-#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>

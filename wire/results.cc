@@ -2,9 +2,7 @@
 #include "wire/results.h"
 
 #include <cstdint>
-#include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"

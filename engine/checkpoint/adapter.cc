@@ -7,7 +7,6 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

@@ -1,7 +1,6 @@
 #include "engine/structured/grammar_compiler.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"

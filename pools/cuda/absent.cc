@@ -1,5 +1,4 @@
 // The functions of this folder in a build without CUDA: all return UNAVAILABLE.
-#include <utility>
 
 #include "absl/status/status.h"
 #include "base/check.h"

@@ -1,7 +1,6 @@
 #include "pools/memory/available_memory.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <string_view>
 #include <vector>

@@ -2,8 +2,6 @@
 #ifndef PAGODA_POOLS_STORE_REDIS_CONNECTION_H_
 #define PAGODA_POOLS_STORE_REDIS_CONNECTION_H_
 
-#include <sys/uio.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>

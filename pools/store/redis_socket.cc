@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "server/cache/memory_budget.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "absl/status/statusor.h"

@@ -1,6 +1,5 @@
 #include "server/config/config.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <filesystem>

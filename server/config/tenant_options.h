@@ -2,7 +2,6 @@
 #ifndef PAGODA_SERVER_CONFIG_TENANT_OPTIONS_H_
 #define PAGODA_SERVER_CONFIG_TENANT_OPTIONS_H_
 
-#include <string>
 #include <vector>
 
 #include "manager/accounts/tenants.h"

@@ -3,7 +3,6 @@
 #define PAGODA_SERVER_PEERS_COMMAND_READER_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 

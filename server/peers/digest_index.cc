@@ -1,8 +1,5 @@
 #include "server/peers/digest_index.h"
 
-#include <pthread.h>
-
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "manager/cache_lists.h"

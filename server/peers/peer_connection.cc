@@ -2,7 +2,6 @@
 
 #include <sys/uio.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>

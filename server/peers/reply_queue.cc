@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "pools/store/stored_value.h"

@@ -1,9 +1,7 @@
 // The methods of CacheService that move prefixes between machines.
 #include <algorithm>
 #include <memory>
-#include <string>
 #include <utility>
-#include <variant>
 
 #include "absl/time/time.h"
 #include "base/error.h"

@@ -14,7 +14,6 @@ namespace pagoda {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 class ClassicTest : public ConformanceTest {

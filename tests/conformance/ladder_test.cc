@@ -10,8 +10,6 @@
 namespace pagoda {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr TierSet kNone;

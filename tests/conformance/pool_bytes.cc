@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "absl/memory/memory.h"

@@ -7,7 +7,6 @@
 namespace pagoda {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 BlockRetention Keep(uint8_t priority, absl::Duration duration = absl::InfiniteDuration()) {

@@ -9,7 +9,6 @@ namespace pagoda {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 class SlidingWindowTest : public ConformanceTest {

@@ -1,6 +1,5 @@
 #include "tests/events/hash_mirror.h"
 
-#include <algorithm>
 #include <string_view>
 #include <variant>
 

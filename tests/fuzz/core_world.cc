@@ -1,6 +1,5 @@
 #include "tests/fuzz/core_world.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 

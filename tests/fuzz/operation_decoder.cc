@@ -4,7 +4,6 @@
 #include <limits>
 #include <string>
 
-#include "absl/algorithm/container.h"
 #include "manager/sequences/running_sequences.h"
 #include "manager/tree/sequence.h"
 #include "wire/rows.h"

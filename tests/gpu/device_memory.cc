@@ -3,9 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdio>
-#include <cstdlib>
-
 #include "absl/strings/str_cat.h"
 #include "tests/gpu/cuda_check.h"
 

@@ -1,6 +1,5 @@
 // A GPU backend for the engine's tests.
 #include <deque>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"

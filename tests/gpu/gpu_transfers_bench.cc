@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <numeric>
 #include <random>
-#include <string>
 #include <tuple>
 #include <vector>
 

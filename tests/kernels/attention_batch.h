@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/paged_attention.h"
 

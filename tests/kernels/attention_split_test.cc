@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <random>
-#include <utility>
 #include <vector>
 
 namespace pagoda::kernels {

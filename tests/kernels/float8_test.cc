@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 #include <random>
-#include <vector>
 
 #include "kernels/numeric.h"
 

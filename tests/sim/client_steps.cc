@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <utility>
 
 #include "manager/sequences/running_sequences.h"
 #include "tests/sim/operations.h"

@@ -1,6 +1,5 @@
 // Follow: blocks that leave the tree.
 #include <optional>
-#include <vector>
 
 #include "tests/sim/follow.h"
 

@@ -1,7 +1,6 @@
 // Sequences grow: reserved capacity, tokens, computed tokens.
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "base/error.h"
 #include "manager/sequences/running_sequences.h"

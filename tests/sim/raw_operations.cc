@@ -1,6 +1,5 @@
 // Blocks by id.
 #include <algorithm>
-#include <utility>
 
 #include "base/error.h"
 #include "tests/sim/operations.h"

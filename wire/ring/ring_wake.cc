@@ -1,7 +1,6 @@
 #include "wire/ring/ring_wake.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>

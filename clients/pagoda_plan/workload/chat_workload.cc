@@ -4,7 +4,6 @@
 #include <deque>
 #include <limits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

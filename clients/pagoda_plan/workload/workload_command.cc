@@ -2,7 +2,6 @@
 // progress.
 #include <unistd.h>
 
-#include <atomic>
 #include <iostream>
 #include <memory>
 

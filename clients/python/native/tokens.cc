@@ -7,7 +7,6 @@
 #include <cstring>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 #include "clients/python/native/python_api.h"
 

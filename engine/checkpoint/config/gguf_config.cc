@@ -1,7 +1,6 @@
 #include "engine/checkpoint/config/gguf_config.h"
 
 #include <cmath>
-#include <optional>
 #include <string>
 #include <utility>
 

@@ -1,7 +1,6 @@
 #include "engine/checkpoint/config/gguf_long_rope.h"
 
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

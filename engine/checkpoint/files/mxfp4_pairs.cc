@@ -1,7 +1,6 @@
 #include "engine/checkpoint/files/mxfp4_pairs.h"
 
 #include <cstdint>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

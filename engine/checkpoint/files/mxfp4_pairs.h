@@ -3,7 +3,6 @@
 #define PAGODA_ENGINE_CHECKPOINT_FILES_MXFP4_PAIRS_H_
 
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"

@@ -4,7 +4,6 @@
 #include <string>
 #include <variant>
 
-#include "absl/types/span.h"
 #include "engine/checkpoint/gguf/gguf_cursor.h"
 
 namespace pagoda {

@@ -5,7 +5,6 @@
 #include <new>
 #include <numbers>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -28,7 +28,6 @@ namespace {
 using kernels::ElementType;
 using kernels::cpu::BestMatrixUnit;
 using kernels::cpu::Isa;
-using kernels::cpu::MatrixUnit;
 
 struct CpuEmbedding : EmbeddingWeights {
   TensorInfo matrix;

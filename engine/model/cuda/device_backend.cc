@@ -27,7 +27,6 @@
 namespace pagoda::cuda {
 namespace {
 
-using kernels::ElementBytes;
 using kernels::ElementType;
 using kernels::IsFloat8;
 

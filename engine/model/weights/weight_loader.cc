@@ -1,9 +1,7 @@
 #include "engine/model/weights/weight_loader.h"
 
 #include <cstring>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace pagoda {

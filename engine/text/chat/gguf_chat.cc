@@ -2,8 +2,6 @@
 
 #include <optional>
 #include <string>
-#include <variant>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

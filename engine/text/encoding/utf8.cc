@@ -2,8 +2,6 @@
 
 #include <unicode/uchar.h>
 
-#include <algorithm>
-
 namespace pagoda {
 namespace {
 

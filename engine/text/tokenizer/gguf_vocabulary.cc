@@ -1,6 +1,5 @@
 #include "engine/text/tokenizer/gguf_vocabulary.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <variant>

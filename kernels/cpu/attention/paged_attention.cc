@@ -3,7 +3,6 @@
 #include <iterator>
 #include <memory>
 #include <new>
-#include <utility>
 #include <vector>
 
 #include "kernels/attention_checks.h"

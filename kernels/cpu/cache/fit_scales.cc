@@ -2,7 +2,6 @@
 // threads never touch one scale.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 

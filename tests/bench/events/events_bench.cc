@@ -1,6 +1,5 @@
 // The speed of the events: the log in this process; and a daemon and its subscribers in separate
 // processes. deploy/bench.sh events runs it.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -2,8 +2,6 @@
 // socket in another process. deploy/bench.sh zmq_bridge runs it.
 #include <zmq.hpp>
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdio>

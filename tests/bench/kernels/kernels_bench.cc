@@ -1,6 +1,5 @@
 // The speed of the CPU's kernels, compared with the most that the machine can do. deploy/bench.sh
 // kernels runs it.
-#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>

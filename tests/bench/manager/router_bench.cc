@@ -13,7 +13,6 @@
 //                     changes of 8 bytes in memory of the same size
 //   router_lookup_*   microseconds to find the eight best nodes for a prompt of 32 chunks, 99th
 //                     percentile; next to 32 random reads, one after another, in that memory
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

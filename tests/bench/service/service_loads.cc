@@ -16,7 +16,6 @@ namespace {
 using pagoda::v1::Batch;
 using pagoda::v1::ExecuteRequest;
 using pagoda::v1::ExecuteResponse;
-using pagoda::v1::Operation;
 
 constexpr int kOperations = 256;
 constexpr int kSequences = 256;

@@ -9,11 +9,8 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "pools/file/slab_file.h"
 #include "tests/bench/figure.h"

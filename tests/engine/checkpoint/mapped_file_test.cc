@@ -1,6 +1,5 @@
 #include "engine/checkpoint/files/mapped_file.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>

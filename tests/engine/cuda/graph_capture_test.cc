@@ -7,11 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/graph_warnings.h"
 #include "engine/model/backend/forwarding_backend.h"

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <random>
-#include <utility>
-
-#include "absl/types/span.h"
 
 namespace pagoda {
 namespace {

@@ -2,8 +2,6 @@
 // emulation a graph is a list of launches with copies of their arguments.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "engine/checkpoint/files/json_text.h"
 #include "engine/text/encoding/bounded_json.h"

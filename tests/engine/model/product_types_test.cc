@@ -12,7 +12,6 @@ namespace pagoda {
 namespace {
 
 using Factors = MatMul::Factors;
-using kernels::cpu::Isa;
 
 uint64_t SomeInputs(TensorType type, std::mt19937& random) {
   const uint64_t block = LayoutOf(type).elements;

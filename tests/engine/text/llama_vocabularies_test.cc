@@ -9,7 +9,6 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 

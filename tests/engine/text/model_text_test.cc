@@ -7,9 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "engine/text/chat/gguf_chat.h"
 #include "tests/engine/fixtures/gguf_content.h"

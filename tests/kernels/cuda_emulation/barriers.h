@@ -5,10 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "kernels/cuda/device/tensor_map.h"
 #include "tests/kernels/cuda_emulation/ordering.h"

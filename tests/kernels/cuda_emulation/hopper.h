@@ -3,7 +3,6 @@
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_HOPPER_H_
 
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/tensor_map.h"

@@ -2,7 +2,6 @@
 #include "kernels/cuda/device/runtime.h"
 
 #include <cstring>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

@@ -1,7 +1,5 @@
 #include "tests/pools/file/simulated_disk.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 namespace pagoda {

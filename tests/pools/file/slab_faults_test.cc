@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <thread>
 
-#include "absl/synchronization/mutex.h"
 #include "tests/pools/file/simulated_disk.h"
 #include "tests/pools/file/slab_test_file.h"
 

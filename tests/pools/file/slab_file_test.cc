@@ -14,7 +14,6 @@
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/mutex.h"
 #include "tests/pools/file/simulated_disk.h"
 #include "tests/pools/file/slab_test_file.h"
 

@@ -5,10 +5,8 @@
 #include <poll.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -235,7 +235,8 @@ TEST_F(CachesTest, WhatIsRefusedLeavesNothingBehind) {
   EXPECT_EQ(ReasonOfOpening(Request("big", "one", 9 * kMiB)), "OUT_OF_MEMORY");
   EXPECT_EQ(ReasonOfOpening(Request("small", "one", 16)), "INVALID_ARGUMENT")
       << "not one block of it";
-  for (const std::string& name : {"", ".", "..", "a/b", "a b", std::string(65, 'a'), "\u00e9"}) {
+  for (const std::string& name :
+       std::vector<std::string>{"", ".", "..", "a/b", "a b", std::string(65, 'a'), "\u00e9"}) {
     EXPECT_EQ(ReasonOfOpening(Request(name, "one")), "INVALID_ARGUMENT") << name;
   }
   EXPECT_EQ(ReasonOfOpening(Request("a", "")), "INVALID_ARGUMENT");

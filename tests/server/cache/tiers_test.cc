@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "manager/shared_manager.h"
 #include "pools/sizing.h"
 #include "server/daemon.h"

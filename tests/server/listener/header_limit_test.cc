@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/types/span.h"
-
 namespace pagoda::server {
 namespace {
 

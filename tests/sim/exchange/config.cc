@@ -1,7 +1,5 @@
 #include "tests/sim/exchange/config.h"
 
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
 #include "tests/sim/words/random.h"
 

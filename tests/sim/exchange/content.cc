@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -14,7 +13,6 @@ namespace {
 
 using sim::Mix;
 using sim::Random;
-using sim::Text;
 
 constexpr uint64_t kSpread = 0x9E3779B97F4A7C15;
 

@@ -10,7 +10,6 @@ namespace pagoda::exchange_sim {
 namespace {
 
 using sim::Random;
-using sim::Text;
 
 constexpr size_t kMostRunning = 6;
 

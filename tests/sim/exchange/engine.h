@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "manager/api/operation.h"

@@ -1,7 +1,6 @@
 #include "tests/sim/exchange/exchange.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "manager/cache_lists.h"
 #include "tests/sim/words/fail.h"

@@ -1,7 +1,5 @@
 #include "tests/sim/record/late_joiner.h"
 
-#include <variant>
-
 #include "tests/sim/words/fail.h"
 
 namespace pagoda::sim {

@@ -1,6 +1,5 @@
 #include "tests/sim/words/content.h"
 
-#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>

@@ -13,7 +13,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include "wire/ring/ring_memory.h"
 #include "wire/ring/ring_reader.h"

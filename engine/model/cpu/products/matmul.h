@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/engine_options.h"
 #include "engine/model/backend/backend.h"

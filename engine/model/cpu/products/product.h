@@ -9,7 +9,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "kernels/types.h"
 
 namespace pagoda {

@@ -1,6 +1,5 @@
 #include "engine/model/cpu/products/row_converter.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "engine/checkpoint/files/quantised_blocks.h"

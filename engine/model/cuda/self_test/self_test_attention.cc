@@ -1,12 +1,10 @@
 #include "engine/model/cuda/self_test/self_test_attention.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "engine/model/cuda/self_test/self_test_graphs.h"
 
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <utility>

@@ -9,7 +9,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "engine/text/encoding/utf8.h"
 #include "engine/text/jinja/evaluator/evaluator.h"
 #include "engine/text/jinja/python/python_text.h"

@@ -1,5 +1,4 @@
 // Expressions of Parser: literals, calls, subscripts, filters and tests.
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

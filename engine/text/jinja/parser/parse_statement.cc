@@ -1,5 +1,4 @@
 // Statements of Parser.
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,5 @@
 // The parts of Parser that every rule uses.
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/jinja/parser/parser.h"

@@ -1,7 +1,6 @@
 // The methods of lists, dicts, numbers and of Jinja's own objects.
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/jinja/python/methods.h"

@@ -1,5 +1,4 @@
 // The options of replay and trace: runs the program.
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -2,7 +2,6 @@
 // that hold for every trace.
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <random>
 #include <string>
 #include <utility>

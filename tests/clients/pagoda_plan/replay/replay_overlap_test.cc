@@ -1,6 +1,5 @@
 // Requests that overlap in time: traces that were computed by hand, and rules that hold for all.
 #include <cstdint>
-#include <optional>
 #include <random>
 #include <utility>
 #include <vector>

@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <mutex>
-#include <vector>
 
 #include "kernels/numeric.h"
 
