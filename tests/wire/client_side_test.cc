@@ -8,11 +8,9 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/error.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 #include "wire/cache_info.h"
 #include "wire/rows.h"
@@ -390,18 +388,6 @@ TEST(ClientSideTest, AnUnknownTierIsRefused) {
   const auto result = OperationResultFromProto(
       Parse<v1::OperationResult>("describe_pools { pools { dtype: DTYPE_FLOAT32 } }"));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
-}
-
-TEST(ClientSideTest, AFailedOperationKeepsItsReason) {
-  v1::OperationResult proto;
-  proto.mutable_error()->set_code(8);
-  proto.mutable_error()->set_message("3 blocks needed, 2 are free");
-  google::rpc::ErrorInfo info;
-  info.set_domain("pagoda");
-  info.set_reason("BLOCKS_EXHAUSTED");
-  proto.mutable_error()->add_details()->PackFrom(info);
-  EXPECT_EQ(OperationResultFromProto(proto).status(),
-            MakeError(Reason::kBlocksExhausted, "3 blocks needed, 2 are free"));
 }
 
 TEST(ClientSideTest, AnEmptyResultAndAnOkErrorAreFaults) {

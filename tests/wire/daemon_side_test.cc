@@ -19,7 +19,6 @@
 namespace pagoda {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(DaemonSideTest, ZeroOnTheWireIsFullAttention) {
@@ -27,45 +26,6 @@ TEST(DaemonSideTest, ZeroOnTheWireIsFullAttention) {
   EXPECT_EQ(WindowToProto(kFullAttention), 0u);
   EXPECT_EQ(WindowFromProto(128), WindowSize(128));
   EXPECT_EQ(WindowToProto(WindowSize(128)), 128u);
-}
-
-TEST(DaemonSideTest, OperationsKeepEveryField) {
-  v1::Operation proto;
-  v1::AddSequenceRequest* add = proto.mutable_add_sequence();
-  add->set_sequence_id(9);
-  add->add_tokens(1);
-  add->add_tokens(2);
-  add->set_reserved_tokens(1);
-  add->mutable_namespace_()->set_lora_id(0);
-  add->mutable_namespace_()->set_cache_salt("s");
-  add->mutable_namespace_()->set_tenant("t");
-  const auto operation = std::get<AddSequence>(*OperationFromProto(proto));
-  EXPECT_EQ(operation.sequence, SequenceId(9));
-  EXPECT_EQ(operation.tokens, (std::vector<TokenId>{1, 2}));
-  EXPECT_EQ(operation.reserved_tokens, 1u);
-  EXPECT_EQ(operation.name_space, (NamespaceKey{.lora_id = 0, .cache_salt = "s", .tenant = "t"}));
-
-  proto.mutable_free_blocks()->set_window_size(64);
-  proto.mutable_free_blocks()->set_blocks(std::string("\5\0\0\0\6\0\0\0", 8));
-  const auto free_blocks = std::get<FreeBlocks>(*OperationFromProto(proto));
-  EXPECT_EQ(free_blocks.window, WindowSize(64));
-  EXPECT_EQ(free_blocks.blocks, (std::vector<BlockRef>{{BlockId(5), Generation(6)}}));
-
-  proto.mutable_append_tokens()->set_sequence_id(3);
-  proto.mutable_append_tokens()->add_tokens(8);
-  proto.mutable_append_tokens()->set_computed_tokens(4);
-  proto.mutable_append_tokens()->set_known_losses(2);
-  const auto append = std::get<AppendTokens>(*OperationFromProto(proto));
-  EXPECT_EQ(append.sequence, SequenceId(3));
-  EXPECT_EQ(append.tokens, std::vector<TokenId>{8});
-  EXPECT_EQ(append.computed_tokens, 4u);
-  EXPECT_EQ(append.known_losses, 2u);
-
-  proto.mutable_commit_tokens()->set_computed_tokens(4);
-  proto.mutable_commit_tokens()->set_known_losses(1);
-  const auto commit = std::get<CommitTokens>(*OperationFromProto(proto));
-  EXPECT_EQ(commit.computed_tokens, 4u);
-  EXPECT_EQ(commit.known_losses, 1u);
 }
 
 TEST(DaemonSideTest, MoreExtraIdsThanTokensAreNotCopied) {
@@ -96,20 +56,6 @@ TEST(DaemonSideTest, BlocksThatAreNotWholeRowsAreRefused) {
   EXPECT_EQ(refusal().message(), "blocks[0] has a finalize of 2; it is 0 or 1");
 }
 
-TEST(DaemonSideTest, ForksAndDescriptionsTellTheLossesAndTheTicket) {
-  v1::OperationResult result;
-  OperationResultToProto(
-      OperationResult(ForkedSequence{.computed_tokens = 4, .losses = 2, .ready = Ticket{9}}),
-      &result);
-  EXPECT_EQ(result.fork_sequence().losses(), 2u);
-  EXPECT_EQ(result.fork_sequence().ready_ticket(), 9u);
-  OperationResultToProto(
-      OperationResult(DescribedSequence{.reserved_tokens = 8, .losses = 3, .ready = Ticket{11}}),
-      &result);
-  EXPECT_EQ(result.describe_sequence().losses(), 3u);
-  EXPECT_EQ(result.describe_sequence().ready_ticket(), 11u);
-}
-
 TEST(DaemonSideTest, ATenantsSequencesAndTheirLimitsAreTold) {
   const TenantUsage usage{
       .sequences = 3, .max_sequences = 40, .sequence_bytes = 5000, .max_sequence_bytes = 6000};
@@ -119,55 +65,6 @@ TEST(DaemonSideTest, ATenantsSequencesAndTheirLimitsAreTold) {
   EXPECT_EQ(told.max_sequences(), 40u);
   EXPECT_EQ(told.sequence_bytes(), 5000u);
   EXPECT_EQ(told.max_sequence_bytes(), 6000u);
-}
-
-// The wire's oneof and the core's variant: for each kind, the operation and then its result.
-TEST(DaemonSideTest, EveryServedKindGoesThereAndItsResultComesBack) {
-  using Kind = v1::Operation::OperationCase;
-  const struct {
-    Kind kind;
-    v1::OperationResult::ResultCase result;
-    OperationResult value;
-  } kinds[] = {
-      {Kind::kAllocateBlocks, v1::OperationResult::kAllocateBlocks, AllocatedBlocks{}},
-      {Kind::kFreeBlocks, v1::OperationResult::kFreeBlocks, FreedBlocks{}},
-      {Kind::kAddSequence, v1::OperationResult::kAddSequence, AddedSequence{}},
-      {Kind::kReserveTokens, v1::OperationResult::kReserveTokens, ReservedTokens{}},
-      {Kind::kCommitTokens, v1::OperationResult::kCommitTokens, CommittedTokens{}},
-      {Kind::kAppendTokens, v1::OperationResult::kAppendTokens, AppendedTokens{}},
-      {Kind::kFreeSequence, v1::OperationResult::kFreeSequence, FreedSequence{}},
-      {Kind::kMatchPrefix, v1::OperationResult::kMatchPrefix, MatchedPrefix{}},
-      {Kind::kDescribePools, v1::OperationResult::kDescribePools, DescribedPools{}},
-      {Kind::kDescribeSequence, v1::OperationResult::kDescribeSequence, DescribedSequence{}},
-      {Kind::kForkSequence, v1::OperationResult::kForkSequence, ForkedSequence{}},
-      {Kind::kTruncateSequence, v1::OperationResult::kTruncateSequence, TruncatedSequence{}},
-      {Kind::kQueryCapacity, v1::OperationResult::kQueryCapacity, CapacityAnswer{}},
-      {Kind::kOffloadPrefix, v1::OperationResult::kOffloadPrefix, OffloadedPrefix{}},
-      {Kind::kPrefetchPrefix, v1::OperationResult::kPrefetchPrefix, PrefetchedPrefix{}},
-      {Kind::kPinPrefix, v1::OperationResult::kPinPrefix, PinnedPrefix{}},
-      {Kind::kUnpinPrefix, v1::OperationResult::kUnpinPrefix, UnpinnedPrefix{}},
-      {Kind::kListPins, v1::OperationResult::kListPins, ListedPins{}},
-      {Kind::kInvalidatePrefix, v1::OperationResult::kInvalidatePrefix, InvalidatedPrefix{}},
-      {Kind::kSetRetention, v1::OperationResult::kSetRetention, RetentionSet{}},
-      {Kind::kWaitForTicket, v1::OperationResult::kWaitForTicket, WaitedForTicket{}},
-      {Kind::kAppendStep, v1::OperationResult::kAppendStep, AppendedStep{}},
-      {Kind::kFillBlocks, v1::OperationResult::kFillBlocks, FilledBlocks{}},
-      {Kind::kDescribeBlocks, v1::OperationResult::kDescribeBlocks, DescribedBlocks{}},
-  };
-  const auto* type = v1::Operation::descriptor();
-  for (size_t i = 0; i < std::size(kinds); ++i) {
-    v1::Operation proto;
-    v1::Operation::GetReflection()->MutableMessage(&proto, type->FindFieldByNumber(kinds[i].kind));
-    const absl::StatusOr<Operation> operation = OperationFromProto(proto);
-    ASSERT_TRUE(operation.ok()) << operation.status();
-    EXPECT_EQ(operation->index(), i);
-    EXPECT_EQ(kinds[i].value.index(), i);
-    v1::OperationResult result;
-    OperationResultToProto(kinds[i].value, &result);
-    EXPECT_EQ(result.result_case(), kinds[i].result);
-    EXPECT_FALSE(result.has_error());
-  }
-  EXPECT_EQ(std::size(kinds), std::variant_size_v<OperationVariant>);
 }
 
 TEST(DaemonSideTest, AnOperationThatAsksForNothingIsRefused) {
@@ -332,32 +229,6 @@ TEST(DaemonSideTest, ATargetOrALaneThatIsNotKnownIsRefused) {
   }
 }
 
-TEST(DaemonSideTest, ResultsTellWhatLiesOnDisk) {
-  v1::OperationResult result;
-  OperationResultToProto(
-      OperationResult(AddedSequence{.matched_tokens = 8, .matched_below_tokens = 24}), &result);
-  EXPECT_EQ(result.add_sequence().matched_below_tokens(), 24u);
-  OperationResultToProto(
-      OperationResult(
-          MatchedPrefix{.matched_tokens = 8, .cached_tokens = 33, .tokens_by_tier = {8, 0, 25}}),
-      &result);
-  EXPECT_EQ(result.match_prefix().matched_tokens(), 8u);
-  EXPECT_EQ(result.match_prefix().cached_tokens(), 33u);
-  EXPECT_THAT(result.match_prefix().tokens_by_tier(), ElementsAre(8u, 0u, 25u));
-  OperationResultToProto(
-      OperationResult(PrefetchedPrefix{
-          .blocks = 2, .ready = Ticket(4), .fetched_blocks = 5, .fetch = Ticket(9)}),
-      &result);
-  EXPECT_EQ(result.prefetch_prefix().blocks(), 2u);
-  EXPECT_EQ(result.prefetch_prefix().ready_ticket(), 4u);
-  EXPECT_EQ(result.prefetch_prefix().fetched_blocks(), 5u);
-  EXPECT_EQ(result.prefetch_prefix().fetch_ticket(), 9u);
-  OperationResultToProto(
-      OperationResult(InvalidatedPrefix{.removed_blocks = 3, .durable = Ticket(7)}), &result);
-  EXPECT_EQ(result.invalidate_prefix().removed_blocks(), 3u);
-  EXPECT_EQ(result.invalidate_prefix().durable_ticket(), 7u);
-}
-
 TEST(DaemonSideTest, APinWithoutEndHasNoExpireTime) {
   ListedPins pins{.pins = {{.pin = PinId(1), .expires = absl::InfiniteFuture()},
                            {.pin = PinId(2), .expires = absl::FromUnixMillis(1500)}}};
@@ -405,35 +276,6 @@ TEST(DaemonSideTest, AFailedOperationHasOnlyItsError) {
   EXPECT_EQ(result.result_case(), v1::OperationResult::RESULT_NOT_SET);
   EXPECT_EQ(result.error().code(), static_cast<int>(absl::StatusCode::kNotFound));
   EXPECT_EQ(result.error().message(), "no sequence 4");
-}
-
-TEST(DaemonSideTest, APoolMappingTellsItsStrides) {
-  PoolMapping mapping;
-  mapping.window = kFullAttention;
-  mapping.num_slots = 10;
-  mapping.layout = {.layers = {0, 2},
-                    .num_kv_heads = 3,
-                    .head_dim = 8,
-                    .dtype = DType::kBFloat16,
-                    .kv_factor = 2,
-                    .tokens_per_block = 4};
-  mapping.segments = {
-      {.shm_name = "/x", .size_bytes = 99, .num_slots = 10, .pages = MemoryPages::kTransparent}};
-  v1::OperationResult result;
-  OperationResultToProto(OperationResult(DescribedPools{{mapping}}), &result);
-  const v1::PoolMapping& proto = result.describe_pools().pools(0);
-  EXPECT_EQ(proto.dtype(), v1::DTYPE_BFLOAT16);
-  EXPECT_EQ(proto.content(), v1::POOL_CONTENT_ELEMENTS);
-  EXPECT_EQ(proto.tier(), v1::TIER_PRIMARY);
-  EXPECT_EQ(proto.token_stride_bytes(), 16u);
-  EXPECT_EQ(proto.head_stride_bytes(), 64u);
-  EXPECT_EQ(proto.kv_stride_bytes(), 192u);
-  EXPECT_EQ(proto.layer_stride_bytes(), 384u);
-  EXPECT_EQ(proto.slot_stride_bytes(), 768u);
-  EXPECT_EQ(proto.layers(1), 2u);
-  EXPECT_EQ(proto.segments(0).shm_name(), "/x");
-  EXPECT_EQ(proto.segments(0).size_bytes(), 99u);
-  EXPECT_EQ(proto.segments(0).pages(), v1::MEMORY_PAGES_TRANSPARENT);
 }
 
 TEST(DaemonSideTest, TimesKeepTheirNanosecondsAlsoBefore1970) {
