@@ -149,9 +149,6 @@ class Client:
     def add(self, sequence_id, tokens, **fields):
         return self.run(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=sequence_id, tokens=tokens, **fields))
 
-    def reserve(self, sequence_id, count):
-        return self.run(reserve_tokens=cache_pb2.ReserveTokensRequest(sequence_id=sequence_id, count=count))
-
     def commit(self, sequence_id, computed_tokens, tokens=()):
         return self.run(commit_tokens=cache_pb2.CommitTokensRequest(
             sequence_id=sequence_id, tokens=tokens, computed_tokens=computed_tokens))

@@ -1,14 +1,7 @@
-"""A pool of the daemon, mapped: KV bytes as a numpy array, without a copy.
-
-    pool_view.py ADDRESS SLOT
-
-As a program it is the second process of tiers/test_mapping.py: it maps the first pool read-only and
-prints the bytes of one slot in hexadecimal.
-"""
+"""A pool of the daemon, mapped: KV bytes as a numpy array, without a copy."""
 
 import mmap
 import os
-import sys
 
 import numpy as np
 from pagoda.v1 import mapping_pb2, types_pb2
@@ -45,16 +38,3 @@ def map_pool(pool, access=mapping_pb2.MAP_ACCESS_READ_WRITE):
     os.close(descriptor)
     shape, strides = geometry(pool)
     return np.ndarray(shape, DTYPES[pool.dtype], mapped, segment.offset_bytes, strides)
-
-
-def main():
-    from pagoda_client import Client, connect
-
-    address, slot = sys.argv[1:]
-    with Client(connect(address), "pool_view") as client:
-        view = map_pool(client.pools()[0], mapping_pb2.MAP_ACCESS_READ)
-        print(view[int(slot)].tobytes().hex())
-
-
-if __name__ == "__main__":
-    main()

@@ -113,9 +113,3 @@ def test_the_default_policy_is_estimated_by_what_it_evicts(start_daemon):
     for factor in (0.5, 1, 2, 4, 8):
         (line,) = [line for line in lines if f'capacity="{factor}"' in line]
         assert float(line.split()[-1]) == pytest.approx(rates[factor])
-
-
-def test_little_traffic_has_no_curve(start_daemon):
-    daemon = start_daemon()
-    window = curve(daemon)
-    assert window.unavailable.startswith("too little traffic") and not window.points

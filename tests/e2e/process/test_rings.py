@@ -9,7 +9,7 @@ from pagoda import _rings
 from pagoda._contract import Calls, v1
 from pagoda._map_socket import SessionRef
 from pagoda.v1 import admin_pb2
-from pagodactl import run_message, run_ok
+from pagodactl import run_message
 
 pytest.importorskip("pagoda._native", reason="the build has no native extension for the Python package")
 
@@ -67,16 +67,6 @@ def test_a_session_that_used_rings_outlives_a_daemon_without_them(start_daemon):
     with connect(daemon) as client:
         assert client.sequence(range(10)).token_count == 10
         assert list(transports(daemon).values()) == ["grpc"]
-
-
-def test_operators_see_which_way_the_batches_of_a_session_come(start_daemon):
-    daemon = start_daemon()
-    with connect(daemon, transport="ring") as ring, connect(daemon, transport="grpc") as plain:
-        told = transports(daemon)
-        assert told == {ring.session_ref.session_id: "rings", plain.session_ref.session_id: "grpc"}
-        lines = run_ok(daemon, "sessions").splitlines()
-        via = lines[0].split().index("VIA") - len(lines[0].split())
-        assert [line.split()[via] for line in lines[1:3]] == [told[session] for session in sorted(told)]
 
 
 def test_a_batch_of_a_session_that_an_operator_ended_is_refused_as_over_grpc(start_daemon):

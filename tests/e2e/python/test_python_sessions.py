@@ -161,11 +161,6 @@ def test_a_session_for_another_model_is_refused_by_name(start_daemon):
         assert refusal.value.reason == "MODEL_MISMATCH"
 
 
-def test_a_session_for_a_model_is_refused_where_the_cache_knows_none(daemon):
-    with pytest.raises(pagoda.Conflict, match='does not say which model it holds .cache.model.; the session is for "org/tiny"'):
-        pagoda.connect(f"unix:{daemon.unix_socket}", model="org/tiny")
-
-
 def test_a_lease_that_the_daemon_does_not_give_is_a_bad_request(daemon):
     with pytest.raises(pagoda.BadRequest) as failure:
         pagoda.connect(f"unix:{daemon.unix_socket}", lease=61)

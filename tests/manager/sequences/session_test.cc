@@ -81,6 +81,8 @@ TEST_F(SessionTest, TheLeaseDoesNotRunWhileTheCallerStoodStill) {
 TEST_F(SessionTest, TheLeaseDoesNotRunWhileAStreamIsAttached) {
   const SessionRef ref = Open();
   ASSERT_TRUE(core_->AttachStream(ref).ok());
+  ASSERT_TRUE(core_->AttachStream(ref).ok());
+  core_->DetachStream(ref.id, now_);  // The other stream is still there.
   now_ += absl::Hours(1);
   EXPECT_EQ(core_->endings().ExpireSessions(now_), 0u);
   core_->DetachStream(ref.id, now_);
