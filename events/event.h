@@ -45,13 +45,9 @@ class TierSet {
   }
   constexpr uint8_t bits() const { return bits_; }
   constexpr bool empty() const { return bits_ == 0; }
-  constexpr bool contains(Tier tier) const { return (bits_ >> static_cast<int>(tier) & 1) != 0; }
-  constexpr void Add(Tier tier) {
-    bits_ = static_cast<uint8_t>(bits_ | 1 << static_cast<int>(tier));
-  }
-  constexpr void Remove(Tier tier) {
-    bits_ = static_cast<uint8_t>(bits_ & ~(1 << static_cast<int>(tier)));
-  }
+  constexpr bool contains(Tier tier) const { return (bits_ >> tier.value() & 1) != 0; }
+  constexpr void Add(Tier tier) { bits_ = static_cast<uint8_t>(bits_ | 1 << tier.value()); }
+  constexpr void Remove(Tier tier) { bits_ = static_cast<uint8_t>(bits_ & ~(1 << tier.value())); }
   // Calls `visit` with each tier, nearest first.
   template <class Visit>
   constexpr void ForEach(Visit visit) const {
@@ -110,8 +106,8 @@ struct CreatedEvent {
 struct StoredBlock {
   BlockId id;
   BlockHash hash;
-  uint32_t token_count = 0;    // Below tokens_per_block only for a sequence's tail.
-  Tier tier = Tier::kPrimary;  // The nearest tier that has its bytes.
+  uint32_t token_count = 0;  // Below tokens_per_block only for a sequence's tail.
+  Tier tier = kPrimaryTier;  // The nearest tier that has its bytes.
   Priority priority = kDefaultPriority;
   TierSet lower;  // Farther tiers with a copy of its bytes.
 

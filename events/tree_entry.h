@@ -18,7 +18,7 @@ struct TreeEntry {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;     // In a keyed namespace the words of its key.
   std::vector<TokenExtra> extras;  // One entry per token, or empty.
-  Tier tier = Tier::kPrimary;
+  Tier tier = kPrimaryTier;
   Priority priority = kDefaultPriority;
   TierSet lower;
 

@@ -43,7 +43,7 @@ uint32_t BlockManager::Maintain(absl::Time now, uint32_t max_blocks) {
   for (size_t t = tiers.size(); t-- > 0;) {
     const uint32_t permille = tiers[t].watermark_permille;
     if (permille == 0) continue;
-    const auto tier = static_cast<Tier>(t);
+    const Tier tier(t);
     for (const auto& window : parts().windows) {
       moved += window->OffloadAhead(op, tier, Permille(window->capacity(tier), permille),
                                     max_blocks - moved);

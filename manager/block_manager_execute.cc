@@ -39,7 +39,7 @@ class Executor {
     // Refused here, before memory is allocated for an absurd count.
     uint32_t most = 0;
     for (const CacheInfo::Window& window : manager_.info().windows) {
-      if (window.window == op.window) most = window.blocks_in(Tier::kPrimary);
+      if (window.window == op.window) most = window.blocks_in(kPrimaryTier);
     }
     if (most != 0 && op.count > most) {
       // Expiries apply even if the call is refused.

@@ -113,7 +113,7 @@ EvictionPolicy* AnyOf(const TierPolicies& policies) {
 uint32_t PinBudget(const BlockManager::Options& options, const CacheInfo::Window& window) {
   uint64_t blocks = 0;
   for (size_t t = 0; t < options.tiers.size(); ++t) {
-    if (options.tiers[t].medium != Medium::kDisk) blocks += window.blocks_in(static_cast<Tier>(t));
+    if (options.tiers[t].medium != Medium::kDisk) blocks += window.blocks_in(Tier(t));
   }
   return Permille(blocks, options.pin_budget_permille);
 }
@@ -223,7 +223,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
     if (&window == &info.windows.back()) window_options.publish_min_uses = options.publish_min_uses;
     for (size_t t = 0; t < options.tiers.size(); ++t) {
       window_options.tiers[t] = {
-          .blocks = window.blocks_in(static_cast<Tier>(t)),
+          .blocks = window.blocks_in(Tier(t)),
           .min_priority = options.tiers[t].min_priority,
           .on_disk = options.tiers[t].medium == Medium::kDisk,
           .staging_slots = has_disk && t + 2 == options.tiers.size() ? kStagingSlots : 0};
@@ -232,7 +232,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
     for (size_t t = 0; t < kMaxTiers; ++t) {
       const auto& tier = window_options.tiers[t];
       if (tier.blocks == 0) continue;
-      tiers[t] = {.num_slots = tier.num_slots(static_cast<Tier>(t)), .on_disk = tier.on_disk};
+      tiers[t] = {.num_slots = tier.num_slots(Tier(t)), .on_disk = tier.on_disk};
     }
     TierPolicies window_policies = MakePolicies(options, tiers, tenants.size());
     policies.push_back(AnyOf(window_policies));

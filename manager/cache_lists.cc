@@ -55,7 +55,7 @@ CacheLists::CacheLists(absl::Span<const TierSpec> tiers, const TenantTable& tena
       sequences_(sequences),
       recorder_(recorder) {
   for (size_t tier = 0; tier < tiers.size(); ++tier) {
-    if (tiers[tier].medium == Medium::kHost) host_tiers_.Add(static_cast<Tier>(tier));
+    if (tiers[tier].medium == Medium::kHost) host_tiers_.Add(Tier(tier));
   }
 }
 

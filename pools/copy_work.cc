@@ -123,8 +123,8 @@ absl::Status CancelledCopy() {
 }
 
 void CountOutcome(const CopyOrder& order, const CopyOutcome& outcome, TransferStats& stats) {
-  TransferStats::Direction& direction = stats.directions[static_cast<size_t>(order.source.tier)]
-                                                        [static_cast<size_t>(order.target.tier)];
+  TransferStats::Direction& direction =
+      stats.directions[order.source.tier.value()][order.target.tier.value()];
   direction.busy += outcome.busy;
   if (!outcome.status.ok()) {
     ++stats.failed;

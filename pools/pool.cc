@@ -156,8 +156,7 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
   set->primary_device_ = placement.primary_device;
   std::vector<std::vector<std::vector<SharedMemoryPool::Options>>> plans;  // By tier and window.
   for (size_t t = 0; t < num_tiers; ++t) {
-    plans.push_back(
-        set->Plan(static_cast<Tier>(t), slots.tiers[t], instance, lifetime, placement.pages));
+    plans.push_back(set->Plan(Tier(t), slots.tiers[t], instance, lifetime, placement.pages));
   }
   // First removes memory that cannot be adopted. The new pools may need its bytes.
   for (const auto& windows : plans) {
@@ -168,7 +167,7 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
     for (std::vector<SharedMemoryPool::Options>& window : plans[t]) {
       WindowPools& pools = set->pools_[t].emplace_back();
       for (SharedMemoryPool::Options& options : window) {
-        absl::Status status = set->Add(static_cast<Tier>(t), std::move(options), pools);
+        absl::Status status = set->Add(Tier(t), std::move(options), pools);
         if (!status.ok()) return status;
       }
     }
@@ -178,7 +177,7 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
 }
 
 absl::Status PoolSet::Add(Tier tier, SharedMemoryPool::Options options, WindowPools& pools) {
-  if (tier == Tier::kPrimary && primary_device_.has_value()) {
+  if (tier == kPrimaryTier && primary_device_.has_value()) {
     absl::StatusOr<std::unique_ptr<DevicePool>> pool =
         DevicePool::Create({.name = std::move(options.shm_name),
                             .layout = std::move(options.layout),
@@ -200,7 +199,7 @@ absl::Status PoolSet::Pin(const PoolPlacement& placement) {
     return absl::OkStatus();
   }
   for (size_t t = 1; t < pools_.size(); ++t) {
-    absl::Status status = PinTier(static_cast<Tier>(t), placement);
+    absl::Status status = PinTier(Tier(t), placement);
     if (status.ok()) continue;
     if (placement.pin_secondary == Pinning::kRequired) return status;
     pinned_ = std::move(status);
@@ -210,7 +209,7 @@ absl::Status PoolSet::Pin(const PoolPlacement& placement) {
 }
 
 absl::Status PoolSet::PinTier(Tier tier, const PoolPlacement& placement) {
-  const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(tier)];
+  const std::vector<WindowPools>& windows = pools_[tier.value()];
   for (uint32_t w = 0; w < windows.size(); ++w) {
     for (uint32_t p = 0; p < windows[w].size(); ++p) {
       absl::Status status = PinPool(tier, pool(w, p, tier), placement);
@@ -239,13 +238,13 @@ absl::Status PoolSet::PinPool(Tier tier, SharedMemoryPool& pool, const PoolPlace
 }
 
 MemoryPlace PoolSet::place(Tier tier) const {
-  return tier == Tier::kPrimary ? primary_device_.value_or(MemoryPlace()) : MemoryPlace();
+  return tier == kPrimaryTier ? primary_device_.value_or(MemoryPlace()) : MemoryPlace();
 }
 
 MemoryPages PoolSet::pages(uint32_t window_index, Tier tier) const {
   PAGODA_CHECK(num_slots(window_index, tier) > 0, "the window has pools in this tier");
   MemoryPages smallest = MemoryPages::k1GiB;
-  for (const std::unique_ptr<Pool>& pool : pools_[static_cast<size_t>(tier)][window_index]) {
+  for (const std::unique_ptr<Pool>& pool : pools_[tier.value()][window_index]) {
     smallest = std::min(smallest, pool->segment().pages.value_or(MemoryPages::kPlain));
   }
   return smallest;
@@ -253,9 +252,9 @@ MemoryPages PoolSet::pages(uint32_t window_index, Tier tier) const {
 
 std::array<uint64_t, kNumMemoryPages> PoolSet::BytesByPages(Tier tier) const {
   std::array<uint64_t, kNumMemoryPages> bytes = {};
-  if (static_cast<size_t>(tier) >= pools_.size()) return bytes;
+  if (tier.value() >= pools_.size()) return bytes;
   if (place(tier).kind != MemoryKind::kHost) return bytes;
-  for (const WindowPools& window : pools_[static_cast<size_t>(tier)]) {
+  for (const WindowPools& window : pools_[tier.value()]) {
     for (const std::unique_ptr<Pool>& pool : window) {
       const MappingSegment segment = pool->segment();
       bytes[static_cast<size_t>(segment.pages.value_or(MemoryPages::kPlain))] += segment.size_bytes;
@@ -265,9 +264,9 @@ std::array<uint64_t, kNumMemoryPages> PoolSet::BytesByPages(Tier tier) const {
 }
 
 std::string PoolSet::PagesShortfall(Tier tier) const {
-  if (static_cast<size_t>(tier) >= pools_.size()) return "";
+  if (tier.value() >= pools_.size()) return "";
   if (place(tier).kind != MemoryKind::kHost) return "";
-  for (const WindowPools& window : pools_[static_cast<size_t>(tier)]) {
+  for (const WindowPools& window : pools_[tier.value()]) {
     for (const std::unique_ptr<Pool>& pool : window) {
       const auto& host = static_cast<const SharedMemoryPool&>(*pool);
       if (!host.pages_shortfall().empty()) return host.pages_shortfall();
@@ -280,8 +279,7 @@ absl::Status PoolSet::RemoveLeftovers(const CacheLayout& layout, const std::stri
   const PoolSet names(layout);
   const std::vector<uint32_t> slots(layout.windows().size(), 1);
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    const auto plan =
-        names.Plan(static_cast<Tier>(t), slots, instance, MemoryLifetime::kProcess, {});
+    const auto plan = names.Plan(Tier(t), slots, instance, MemoryLifetime::kProcess, {});
     if (absl::Status status = RemoveMisfits(plan); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -290,11 +288,11 @@ absl::Status PoolSet::RemoveLeftovers(const CacheLayout& layout, const std::stri
 std::vector<std::vector<SharedMemoryPool::Options>> PoolSet::Plan(
     Tier tier, const std::vector<uint32_t>& slots, const std::string& instance,
     MemoryLifetime lifetime, const PageRequest& pages) const {
-  const std::string suffix = tier == Tier::kPrimary ? "" : absl::StrCat("-", DefaultTierName(tier));
+  const std::string suffix = tier == kPrimaryTier ? "" : absl::StrCat("-", DefaultTierName(tier));
   std::vector<std::vector<SharedMemoryPool::Options>> plan(slots.size());
   for (size_t w = 0; w < slots.size(); ++w) {
     const WindowLayout& window = layout_.windows()[w];
-    if (tier != Tier::kPrimary && slots[w] == 0) continue;
+    if (tier != kPrimaryTier && slots[w] == 0) continue;
     for (size_t p = 0; p < window.pools.size(); ++p) {
       plan[w].push_back({.shm_name = absl::StrCat("/pagoda-", instance, "-w",
                                                   WindowName(window.window), "-p", p, suffix),
@@ -328,21 +326,21 @@ bool PoolSet::HasOtherUsers() const {
 
 bool PoolSet::adopted(uint32_t window_index, Tier tier) const {
   if (num_slots(window_index, tier) == 0) return false;
-  const WindowPools& pools = pools_[static_cast<size_t>(tier)][window_index];
+  const WindowPools& pools = pools_[tier.value()][window_index];
   return std::all_of(pools.begin(), pools.end(), [](const auto& pool) { return pool->adopted(); });
 }
 
 uint32_t PoolSet::num_slots(uint32_t window_index, Tier tier) const {
   PAGODA_CHECK(window_index < layout_.windows().size(), "a window of the cache");
-  if (static_cast<size_t>(tier) >= pools_.size()) return 0;
-  const std::vector<WindowPools>& windows = pools_[static_cast<size_t>(tier)];
+  if (tier.value() >= pools_.size()) return 0;
+  const std::vector<WindowPools>& windows = pools_[tier.value()];
   if (windows.empty() || windows[window_index].empty()) return 0;
   return windows[window_index].front()->num_slots();
 }
 
 Pool& PoolSet::any_pool(uint32_t window_index, uint32_t pool_index, Tier tier) const {
   PAGODA_CHECK(num_slots(window_index, tier) > 0, "the window has pools in this tier");
-  const WindowPools& pools = pools_[static_cast<size_t>(tier)][window_index];
+  const WindowPools& pools = pools_[tier.value()][window_index];
   PAGODA_CHECK(pool_index < pools.size(), "a pool of the window");
   return *pools[pool_index];
 }
@@ -362,7 +360,7 @@ std::vector<PoolMapping> PoolSet::Mappings() const {
         PoolMapping& mapping = mappings.emplace_back();
         mapping.window = layout_.windows()[w].window;
         mapping.pool_index = static_cast<uint32_t>(p);
-        mapping.tier = static_cast<Tier>(t);
+        mapping.tier = Tier(t);
         mapping.layout = pool.layout();
         mapping.num_slots = pool.num_slots();
         mapping.segments = {pool.segment()};

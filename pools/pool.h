@@ -45,7 +45,7 @@ struct MappingSegment {
 struct PoolMapping {
   WindowSize window;
   uint32_t pool_index = 0;
-  Tier tier = Tier::kPrimary;
+  Tier tier = kPrimaryTier;
   PoolLayout layout;
   uint32_t num_slots = 0;
   std::vector<MappingSegment> segments;
@@ -260,9 +260,9 @@ class PoolSet {
   // OK, or why some pool below the first tier is not pinned although the placement preferred it.
   const absl::Status& pinned() const { return pinned_; }
   // REQUIRES: num_slots(window_index, tier) > 0.
-  Pool& any_pool(uint32_t window_index, uint32_t pool_index, Tier tier = Tier::kPrimary) const;
+  Pool& any_pool(uint32_t window_index, uint32_t pool_index, Tier tier = kPrimaryTier) const;
   // REQUIRES: the tier is in host memory, and num_slots(window_index, tier) > 0.
-  SharedMemoryPool& pool(uint32_t window_index, uint32_t pool_index, Tier tier = Tier::kPrimary);
+  SharedMemoryPool& pool(uint32_t window_index, uint32_t pool_index, Tier tier = kPrimaryTier);
   // By tier, nearest first; within a tier in the layout's order.
   std::vector<PoolMapping> Mappings() const;
   // New descriptors, one for each segment of Mappings(), in their order.

@@ -24,7 +24,7 @@ struct Wanted {
   const TierRequest& request;
   bool is_above_disk = false;  // The next tier is on disk and has blocks.
 
-  bool is_first() const { return tier == Tier::kPrimary; }
+  bool is_first() const { return tier == kPrimaryTier; }
   bool is_on_disk() const { return request.medium == Medium::kDisk; }
   // The slots of a window beyond its blocks.
   uint64_t extra_slots() const {
@@ -306,7 +306,7 @@ uint64_t SizingPlan::bytes(Tier tier) const {
 uint64_t SizingPlan::max_concurrent_sequences() const {
   uint64_t fewest = std::numeric_limits<uint64_t>::max();
   for (const WindowPlan& window : windows) {
-    fewest = std::min(fewest, window.tier(Tier::kPrimary).blocks / window.blocks_per_sequence);
+    fewest = std::min(fewest, window.tier(kPrimaryTier).blocks / window.blocks_per_sequence);
   }
   return fewest;
 }
@@ -327,7 +327,7 @@ absl::StatusOr<SizingPlan> PlanSizes(const CacheLayout& layout, const SizingRequ
         BlocksPerSequence(window.window, tokens_per_block, request.workload);
   }
   for (size_t t = 0; t < request.tiers.size(); ++t) {
-    const Wanted tier{.tier = static_cast<Tier>(t),
+    const Wanted tier{.tier = Tier(t),
                       .request = request.tiers[t],
                       .is_above_disk = t + 1 < request.tiers.size() &&
                                        request.tiers[t + 1].medium == Medium::kDisk &&

@@ -21,9 +21,7 @@ namespace pagoda {
 // between two full tiers uses this spare slot.
 inline constexpr uint32_t kSecondarySpareSlots = 1;
 // The number of spare slots of a window with blocks in a tier.
-constexpr uint32_t SpareSlots(Tier tier) {
-  return tier == Tier::kPrimary ? 0 : kSecondarySpareSlots;
-}
+constexpr uint32_t SpareSlots(Tier tier) { return tier == kPrimaryTier ? 0 : kSecondarySpareSlots; }
 // The number of slots that `blocks` blocks of a window take in a tier in memory.
 constexpr uint32_t SlotsFor(Tier tier, uint32_t blocks) {
   return blocks == 0 ? 0 : blocks + SpareSlots(tier);
@@ -121,8 +119,7 @@ struct SizingPlan {
 
     // Zeros for a tier that was not requested.
     TierPlan tier(Tier t) const {
-      const auto index = static_cast<size_t>(t);
-      return index < tiers.size() ? tiers[index] : TierPlan{};
+      return t.value() < tiers.size() ? tiers[t.value()] : TierPlan{};
     }
   };
   std::vector<WindowPlan> windows;  // In the order of CacheLayout::windows().

@@ -16,7 +16,7 @@ using SteadyClock = std::chrono::steady_clock;
 HostTransfers::HostTransfers(PoolSet* pools, Options options, Completion completion)
     : pools_(pools), options_(std::move(options)), completion_(std::move(completion)) {
   PAGODA_CHECK(options_.num_threads > 0, "transfers have a thread");
-  PAGODA_CHECK(pools_ == nullptr || pools_->place(Tier::kPrimary).kind == MemoryKind::kHost,
+  PAGODA_CHECK(pools_ == nullptr || pools_->place(kPrimaryTier).kind == MemoryKind::kHost,
                "the pools lie in host memory");
   threads_.reserve(options_.num_threads);
   started_ = StartThreads(

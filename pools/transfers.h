@@ -51,7 +51,7 @@ struct TransferStats {
   size_t queued = 0;       // Now: submitted, and not started.
 
   const Direction& direction(Tier source, Tier target) const {
-    return directions[static_cast<size_t>(source)][static_cast<size_t>(target)];
+    return directions[source.value()][target.value()];
   }
 };
 

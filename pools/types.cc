@@ -9,13 +9,9 @@ std::string WindowName(WindowSize window) {
 }
 
 std::string DefaultTierName(Tier tier) {
-  switch (tier) {
-    case Tier::kPrimary:
-      return "primary";
-    case Tier::kSecondary:
-      return "secondary";
-  }
-  return absl::StrCat("tier", static_cast<unsigned>(tier));
+  // Many caches have two tiers; these have names of their own.
+  if (tier == kPrimaryTier) return "primary";
+  return tier == Tier(1) ? "secondary" : absl::StrCat("tier", tier.value());
 }
 
 std::string_view MediumName(Medium medium) {

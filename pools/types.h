@@ -40,9 +40,9 @@ std::string WindowName(WindowSize window);
 // copied in runs.
 using TokenId = uint32_t;
 
-// A tier: an index in the cache's list of tiers. 0 is nearest to the compute; engines compute in
-// it. The first two indexes have names here because much code deals with two neighbouring tiers.
-enum class Tier : uint8_t { kPrimary = 0, kSecondary = 1 };
+// A tier: its index in the cache's list of tiers, nearest first.
+using Tier = StrongId<struct TierTag, uint8_t>;
+inline constexpr Tier kPrimaryTier{0};  // Engines compute in it.
 inline constexpr size_t kMaxTiers = 4;  // The maximum for one cache.
 // The name of a tier that has none in the cache's list: "primary", "secondary", then "tier2".
 std::string DefaultTierName(Tier tier);
@@ -57,7 +57,7 @@ std::optional<Medium> MediumFromName(std::string_view name);
 
 // A slot of a window in one tier.
 struct SlotRef {
-  Tier tier = Tier::kPrimary;
+  Tier tier = kPrimaryTier;
   SlotIndex slot;
   friend bool operator==(const SlotRef&, const SlotRef&) = default;
 };

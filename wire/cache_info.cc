@@ -189,15 +189,15 @@ void CacheInfoToProto(const CacheInfo& info, v1::CacheInfo* out) {
   out->set_tokens_per_block(info.tokens_per_block);
   for (size_t t = 0; t < info.tiers.size(); ++t) {
     v1::TierInfo* proto = out->add_tiers();
-    proto->set_tier(TierToProto(static_cast<Tier>(t)));
+    proto->set_tier(TierToProto(Tier(t)));
     proto->set_name(info.tiers[t].name);
     proto->set_medium(MediumToProto(info.tiers[t].medium));
   }
   for (const CacheInfo::Window& window : info.windows) {
     v1::WindowInfo* proto = out->add_windows();
     proto->set_window_size(WindowToProto(window.window));
-    proto->set_primary_blocks(window.blocks_in(Tier::kPrimary));
-    proto->set_secondary_blocks(window.blocks_in(Tier::kSecondary));
+    proto->set_primary_blocks(window.blocks_in(kPrimaryTier));
+    proto->set_secondary_blocks(window.blocks_in(Tier(1)));
     for (const uint32_t blocks : window.blocks) proto->add_blocks(blocks);
   }
 }

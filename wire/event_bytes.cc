@@ -77,7 +77,7 @@ void PackedTiers(BackwardWriter& out, int field, TierSet tiers) {
   if (tiers.empty()) return;
   out.Message(field, [&] {
     for (size_t tier = kMaxTiers; tier > 0; --tier) {
-      const auto one = static_cast<Tier>(tier - 1);
+      const Tier one(tier - 1);
       if (tiers.contains(one)) out.Varint(TierToProto(one));
     }
   });
@@ -95,7 +95,7 @@ struct Writer {
         if (blocks == 0) continue;
         out.Message(1, [&] {
           out.Number(2, blocks);
-          out.Number(1, TierToProto(static_cast<Tier>(tier - 1)));
+          out.Number(1, TierToProto(Tier(tier - 1)));
         });
       }
     });

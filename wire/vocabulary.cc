@@ -57,13 +57,11 @@ WindowSize WindowFromProto(uint32_t window_size) {
   return window_size == 0 ? kFullAttention : WindowSize(window_size);
 }
 
-v1::Tier TierToProto(Tier tier) {
-  return static_cast<v1::Tier>(static_cast<int>(tier) + v1::TIER_PRIMARY);
-}
+v1::Tier TierToProto(Tier tier) { return static_cast<v1::Tier>(tier.value() + v1::TIER_PRIMARY); }
 
 std::optional<Tier> TierFromProto(v1::Tier proto) {
   if (proto < v1::TIER_PRIMARY || proto > static_cast<int>(kMaxTiers)) return std::nullopt;
-  return static_cast<Tier>(proto - v1::TIER_PRIMARY);
+  return Tier(proto - v1::TIER_PRIMARY);
 }
 
 void TiersToProto(TierSet tiers, google::protobuf::RepeatedField<int>* out) {

@@ -62,8 +62,7 @@ class HandleBound {
   }
   uint64_t Cache() const {
     uint64_t blocks = 0;
-    for (const CacheInfo::Window& window : cache_.windows)
-      blocks += window.blocks_in(Tier::kPrimary);
+    for (const CacheInfo::Window& window : cache_.windows) blocks += window.blocks_in(kPrimaryTier);
     return blocks;
   }
 

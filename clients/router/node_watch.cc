@@ -344,7 +344,7 @@ void NodeWatch::Apply(const v1::WatchResponse& message) {
     const std::optional<Tier> known = TierFromProto(tier);
     // A tier that this version does not know is farther than those that it knows.
     changes_.push_back({.chunk = BlockHash(hash),
-                        .tier = known.value_or(static_cast<Tier>(kMaxTiers - 1)),
+                        .tier = known.value_or(Tier(kMaxTiers - 1)),
                         .kind = Change::Kind::kAdd});
   };
   for (const v1::Event& event : message.events()) {

@@ -94,7 +94,7 @@ class NodeWatch {
   struct Change {
     enum class Kind : uint8_t { kAdd, kRemove };
     BlockHash chunk;
-    Tier tier = Tier::kPrimary;  // Only for kAdd.
+    Tier tier = kPrimaryTier;  // Only for kAdd.
     Kind kind = Kind::kAdd;
   };
   // Where it reports to. It calls one function at a time, with its lock held. They must not call it

@@ -50,7 +50,7 @@ void PrefixIndex::Add(NodeId node, BlockHash chunk, Tier tier) {
   record.hash_low = static_cast<uint32_t>(hash);
   record.hash_high = static_cast<uint32_t>(hash >> 32);
   record.node = node.value();
-  record.tier = static_cast<uint16_t>(tier);
+  record.tier = tier.value();
   record.generation = nodes_[node.value()].generation;
   Record* forgotten = nullptr;  // A forgotten record of the same chunk. Its place can be taken.
   size_t same = 0;
@@ -130,9 +130,8 @@ void PrefixIndex::AddFurther(uint64_t hash, NodeId node, Tier tier) {
   const auto found = std::lower_bound(
       records.begin(), records.end(), node.value(),
       [](const FurtherRecord& record, uint16_t number) { return record.node < number; });
-  const FurtherRecord record = {.node = node.value(),
-                                .tier = static_cast<uint16_t>(tier),
-                                .generation = nodes_[node.value()].generation};
+  const FurtherRecord record = {
+      .node = node.value(), .tier = tier.value(), .generation = nodes_[node.value()].generation};
   if (found != records.end() && found->node == node.value()) {
     const bool was_current = IsCurrent(*found);
     *found = record;
@@ -287,7 +286,7 @@ bool PrefixIndex::Has(uint64_t hash) const {
 // Appends the nodes that have the chunk.
 void PrefixIndex::Collect(uint64_t hash, std::vector<Match>& matches) const {
   Visit(hash, [&](const auto& record) {
-    matches.push_back({.node = NodeId(record.node), .tier = static_cast<Tier>(record.tier)});
+    matches.push_back({.node = NodeId(record.node), .tier = Tier(record.tier)});
     return true;
   });
 }
@@ -295,7 +294,7 @@ void PrefixIndex::Collect(uint64_t hash, std::vector<Match>& matches) const {
 std::optional<Tier> PrefixIndex::TierOf(NodeId node, BlockHash chunk) const {
   std::optional<Tier> tier;
   Visit(chunk.value(), [&](const auto& record) {
-    if (record.node == node.value()) tier = static_cast<Tier>(record.tier);
+    if (record.node == node.value()) tier = Tier(record.tier);
     return !tier.has_value();
   });
   return tier;

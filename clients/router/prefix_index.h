@@ -59,8 +59,8 @@ class PrefixIndex {
 
   struct Match {
     NodeId node;
-    uint32_t chunks = 0;         // The prefix has so many chunks on this node.
-    Tier tier = Tier::kPrimary;  // The tier of the last of them.
+    uint32_t chunks = 0;       // The prefix has so many chunks on this node.
+    Tier tier = kPrimaryTier;  // The tier of the last of them.
     friend bool operator==(const Match&, const Match&) = default;
   };
   // The nodes with the longest prefix of `chunks`, at most `most` of them: longest first, then

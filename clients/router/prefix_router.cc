@@ -206,16 +206,16 @@ double PrefixRouter::OnboardSeconds(const PrefixIndex::Match& match,
   double seconds = 0;
   Tier tier = match.tier;
   size_t end = match.chunks;
-  while (end > 0 && tier != Tier::kPrimary) {
+  while (end > 0 && tier != kPrimaryTier) {
     const auto tier_at = [&](const BlockHash& chunk) {
-      return index_.TierOf(match.node, chunk).value_or(Tier::kPrimary);
+      return index_.TierOf(match.node, chunk).value_or(kPrimaryTier);
     };
     const auto first =
         std::partition_point(chunks.begin(), chunks.begin() + static_cast<ptrdiff_t>(end),
                              [&](const BlockHash& chunk) { return tier_at(chunk) < tier; });
     const size_t begin = static_cast<size_t>(first - chunks.begin());
-    seconds += static_cast<double>(end - begin) *
-               facts_[match.node.value()].onboard_seconds[static_cast<size_t>(tier)];
+    seconds +=
+        static_cast<double>(end - begin) * facts_[match.node.value()].onboard_seconds[tier.value()];
     if (begin == end || begin == 0) break;
     end = begin;
     tier = tier_at(chunks[end - 1]);

@@ -105,7 +105,7 @@ class PrefixRouter final : private NodeWatch::Records {
     std::shared_ptr<const RouterNode> node;  // Also owned by the router and by other answers.
     // The prompt's first tokens that the node has. At most the prompt's reusable tokens.
     uint32_t tokens = 0;
-    Tier tier = Tier::kPrimary;  // Where the last of them lie.
+    Tier tier = kPrimaryTier;  // Where the last of them lie.
     // Until the whole prompt is ready there: see RouteCosts.
     absl::Duration cost;
     // What it fetches from another node in this estimate. If `fetch_from` is set, its peer_address

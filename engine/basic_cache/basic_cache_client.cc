@@ -43,7 +43,7 @@ class BasicCache final : public CacheClient {
     info_.name = options.spec.name;
     info_.model_fingerprint = options.spec.model_fingerprint;
     info_.tokens_per_block = options.spec.tokens_per_block;
-    info_.tiers = {{.name = DefaultTierName(Tier::kPrimary)}};
+    info_.tiers = {{.name = DefaultTierName(kPrimaryTier)}};
     for (const WindowLayout& window : pools_->layout().windows()) {
       info_.windows.push_back(
           {.window = window.window, .blocks = {blocks_per_place_ * options.max_sequences}});

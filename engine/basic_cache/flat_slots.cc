@@ -22,7 +22,7 @@ FlatSlots::FlatSlots(PoolSet* pools) : tokens_per_block_(pools->layout().spec().
       }
     }
   }
-  for (uint32_t slot = 0; slot < pools->num_slots(0, Tier::kPrimary); ++slot) {
+  for (uint32_t slot = 0; slot < pools->num_slots(0, kPrimaryTier); ++slot) {
     free_.insert(free_.end(), slot);
   }
 }

@@ -35,7 +35,7 @@ absl::Status Scheduler::CheckCapacity(const CacheInfo& cache, const GenerateRequ
   for (const CacheInfo::Window& window : cache.windows) {
     const uint64_t blocks =
         MostBlocks(request, window.window, TokensPerBlock(cache.tokens_per_block));
-    const uint32_t most = window.blocks_in(Tier::kPrimary);
+    const uint32_t most = window.blocks_in(kPrimaryTier);
     if (blocks <= most) continue;
     return MakeError(Reason::kInvalidCount,
                      absl::StrCat("the prompt's ", Counted(request.prompt.size(), "token"), " and ",

@@ -145,7 +145,7 @@ class TenantAccounts {
   bool Holds(BlockId id, TenantId tenant, uint32_t holds) const;
   // Whether the tenant can hold a primary block that has `holds` holds, within its quota.
   bool MayHold(BlockId id, TenantId tenant, uint32_t holds) const {
-    return !any() || owner(id) == tenant || !AtQuota(Tier::kPrimary, tenant) ||
+    return !any() || owner(id) == tenant || !AtQuota(kPrimaryTier, tenant) ||
            Holds(id, tenant, holds);
   }
 
@@ -159,7 +159,7 @@ class TenantAccounts {
   // Blocks that the tenant may hold in addition if it gives up its cached ones.
   uint32_t Left(Tier tier, TenantId tenant) const;
   uint32_t QuotaOf(Tier tier, TenantId tenant) const {
-    return (*tenants_)[tenant].quota_blocks[static_cast<size_t>(tier)];
+    return (*tenants_)[tenant].quota_blocks[tier.value()];
   }
   // Whether `a` gives up a block before `b` does: it has more blocks for its share.
   bool GivesBefore(Tier tier, TenantId a, TenantId b) const;
@@ -178,14 +178,12 @@ class TenantAccounts {
   static constexpr uint16_t kSeveral = 0xFFFF;
   static_assert(kMaxTenants < kSeveral);
 
-  Account& At(Tier tier, TenantId tenant) {
-    return accounts_[static_cast<size_t>(tier)][tenant.value()];
-  }
+  Account& At(Tier tier, TenantId tenant) { return accounts_[tier.value()][tenant.value()]; }
   const Account& At(Tier tier, TenantId tenant) const {
-    return accounts_[static_cast<size_t>(tier)][tenant.value()];
+    return accounts_[tier.value()][tenant.value()];
   }
   Tier ChargedTier(BlockId id, Tier tier, TenantId tenant) const {
-    return owner(id) == tenant ? tier : Tier::kPrimary;
+    return owner(id) == tenant ? tier : kPrimaryTier;
   }
   void HoldBesideOthers(BlockId id, Tier tier, TenantId tenant, uint32_t holds);
   void EndHoldBesideOthers(BlockId id, Tier tier, TenantId tenant);

@@ -18,17 +18,16 @@ void ReuseIntervals::Released(BlockId id, absl::Time now) {
 }
 
 void ReuseIntervals::Matched(BlockId id, Tier tier, absl::Time now) {
-  histograms_.reuse_gap[static_cast<size_t>(tier)].Observe(Since(blocks_.at(id).released, now));
+  histograms_.reuse_gap[tier.value()].Observe(Since(blocks_.at(id).released, now));
 }
 
 void ReuseIntervals::Evicted(BlockId id, Tier tier, absl::Time now) {
-  histograms_.idle_before_eviction[static_cast<size_t>(tier)].Observe(
-      Since(blocks_.at(id).released, now));
+  histograms_.idle_before_eviction[tier.value()].Observe(Since(blocks_.at(id).released, now));
   Left(id, tier, now);
 }
 
 void ReuseIntervals::Left(BlockId id, Tier tier, absl::Time now) {
-  histograms_.lifetime[static_cast<size_t>(tier)].Observe(Since(blocks_.at(id).stored, now));
+  histograms_.lifetime[tier.value()].Observe(Since(blocks_.at(id).stored, now));
 }
 
 }  // namespace pagoda

@@ -35,8 +35,7 @@ struct CacheInfo {
 
     // 0 if the cache has no such tier.
     uint32_t blocks_in(Tier tier) const {
-      const auto index = static_cast<size_t>(tier);
-      return index < blocks.size() ? blocks[index] : 0;
+      return tier.value() < blocks.size() ? blocks[tier.value()] : 0;
     }
     // The number of blocks in all tiers.
     uint64_t all_blocks() const {
@@ -47,13 +46,12 @@ struct CacheInfo {
 
   // DefaultTierName() if the list does not name the tier.
   std::string TierName(Tier tier) const {
-    const auto index = static_cast<size_t>(tier);
-    return index < tiers.size() ? tiers[index].name : DefaultTierName(tier);
+    return tier.value() < tiers.size() ? tiers[tier.value()].name : DefaultTierName(tier);
   }
   // Whether any window has blocks below the first tier.
   bool has_lower_tiers() const {
     return std::any_of(windows.begin(), windows.end(), [](const Window& window) {
-      return window.all_blocks() > window.blocks_in(Tier::kPrimary);
+      return window.all_blocks() > window.blocks_in(kPrimaryTier);
     });
   }
 };

@@ -256,7 +256,7 @@ struct QuarantineInfo {
 struct TenantUsage {
   struct Use {
     WindowSize window;
-    Tier tier = Tier::kPrimary;
+    Tier tier = kPrimaryTier;
     uint32_t used_blocks = 0;
     uint32_t cached_blocks = 0;  // The part of them that nothing holds.
     uint32_t quota_blocks = 0;   // kNoQuota: none.

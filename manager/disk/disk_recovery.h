@@ -59,7 +59,7 @@ struct DiskRecovery {
 };
 
 struct DiskRecoveryOptions {
-  Tier tier = Tier::kSecondary;  // The tier of the blocks' slots.
+  Tier tier = Tier(1);  // The tier of the blocks' slots.
   // Whether blocks of the namespace are taken back. Empty: all are.
   std::function<bool(const NamespaceKey&)> accepts;
   // Called from time to time. May be empty.

@@ -57,9 +57,9 @@ DiskWindow::DiskWindow(PoolSet* pools, uint32_t window_index, SlabFile* file, Wr
 
 absl::Status DiskWindow::CheckOrder(const FileOrder& order) const {
   const auto refuse = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "slot ", order.memory.slot.value(), " of tier ", static_cast<size_t>(order.memory.tier),
-        " and slot ", order.file.slot.value(), " of the file: ", why));
+    return absl::InvalidArgumentError(absl::StrCat("slot ", order.memory.slot.value(), " of tier ",
+                                                   order.memory.tier.value(), " and slot ",
+                                                   order.file.slot.value(), " of the file: ", why));
   };
   if (order.file.slot.value() >= file_->num_slots()) return refuse("the file has fewer slots");
   if (order.memory.slot.value() >= pools_->num_slots(window_index_, order.memory.tier)) {

@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<BlockExchange>> BlockExchange::Create(SharedManag
   if (layout.windows().size() != 1 || layout.windows()[0].window != kFullAttention) {
     return absl::UnimplementedError("blocks of sliding windows are not exchanged with a store");
   }
-  if (pools->place(Tier::kPrimary).kind != MemoryKind::kHost) {
+  if (pools->place(kPrimaryTier).kind != MemoryKind::kHost) {
     return absl::UnimplementedError("blocks on a device are not exchanged with a store");
   }
   auto core = std::make_unique<Core>(manager, pools, store, options);

@@ -30,7 +30,7 @@ ExchangeJobs::ExchangeJobs(SharedManager* manager, PoolSet* pools, Store* store,
         }
         return bytes;
       }()),
-      capacity_(manager->info().windows[0].blocks_in(Tier::kPrimary)),
+      capacity_(manager->info().windows[0].blocks_in(kPrimaryTier)),
       pump_(std::move(pump)) {}
 
 absl::Status ExchangeJobs::OpenSession() {

@@ -151,7 +151,7 @@ bool LearnedPolicy::Keeps(const BlockFacts& candidate, const BlockFacts& comes, 
   const auto index = [this](size_t tier, SlotIndex slot) {
     return window_->IndexOf(tier_, window_->ClassOf(tier, slot), window_->AgeOf(tier, slot));
   };
-  return index(tier_, candidate.slot) > index(static_cast<size_t>(from), comes.slot);
+  return index(tier_, candidate.slot) > index(from.value(), comes.slot);
 }
 
 SlotIndex LearnedPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unparked) {

@@ -120,14 +120,12 @@ void LearnedWindow::CameToDisk(size_t tier, const BlockFacts& block) {
 
 void LearnedWindow::Inherit(size_t tier, const BlockFacts& block, SlotRef other) {
   Settle();
-  TierTables& from = tiers_[static_cast<size_t>(other.tier)];
+  TierTables& from = tiers_[other.tier.value()];
   Known& known = from.known[other.slot.value()];
   if (from.on_disk) {
     EndMove();
-    moving_ = {.tier = static_cast<size_t>(other.tier),
-               .block = block.block,
-               .content = block.hash,
-               .known = known};
+    moving_ = {
+        .tier = other.tier.value(), .block = block.block, .content = block.hash, .known = known};
     known.moved = 0;
     return;
   }

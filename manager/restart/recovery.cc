@@ -132,7 +132,7 @@ class WindowLinks {
 
   // Adds a block whose bytes are there. If two slots of a tier have it, the first one counts.
   void Add(Found& one) {
-    Found*& place = own_[one.stamp.digest][static_cast<size_t>(one.slot.tier)];
+    Found*& place = own_[one.stamp.digest][one.slot.tier.value()];
     if (place == nullptr) place = &one;
   }
 
@@ -197,7 +197,7 @@ class WindowLinks {
 
   // False if, under full attention, its only slot is nearer than its parent's.
   bool Append(const SlotStamp& stamp, size_t parent) {
-    RecoveredBlock block{.slot = {Tier::kPrimary, kNoSlot},
+    RecoveredBlock block{.slot = {kPrimaryTier, kNoSlot},
                          .parent = parent,
                          .name_space = stamp.name_space.value_or(NamespaceKey{}),
                          .tokens = stamp.tokens,
@@ -207,7 +207,7 @@ class WindowLinks {
     if (const auto own = own_.find(stamp.digest); own != own_.end()) {
       // The nearest slot that is no nearer than the parent's.
       const bool bound = !sliding_ && parent != RecoveredBlock::kRoot;
-      const size_t nearest = bound ? static_cast<size_t>(out_.blocks[parent].slot.tier) : 0;
+      const size_t nearest = bound ? out_.blocks[parent].slot.tier.value() : 0;
       Found* const one = FirstFrom(own->second, nearest);
       if (one == nullptr) return false;
       one->recovered = true;
@@ -249,7 +249,7 @@ std::vector<Found> FindStamps(const PoolSet& pools, const StampSet& stamps,
   std::vector<Found> found;
   for (uint32_t w = 0; w < stamps.num_windows(); ++w) {
     for (size_t t = 0; t < kMaxTiers; ++t) {
-      const auto tier = static_cast<Tier>(t);
+      const Tier tier(t);
       const SlotStamps* const slots = stamps.Find(w, tier);
       if (slots == nullptr) continue;
       const bool pools_adopted = pools.adopted(w, tier);
@@ -294,13 +294,13 @@ std::vector<RecoveredWindow> Link(const CacheLayout& layout, std::vector<Found>&
 void InvalidateOthers(StampSet& stamps, const std::vector<Found>& found) {
   std::vector<std::array<std::vector<bool>, kMaxTiers>> keep(stamps.num_windows());
   for (const Found& one : found) {
-    std::vector<bool>& slots = keep[one.window_index][static_cast<size_t>(one.slot.tier)];
+    std::vector<bool>& slots = keep[one.window_index][one.slot.tier.value()];
     slots.resize(stamps.Find(one.window_index, one.slot.tier)->num_slots());
     slots[one.slot.slot.value()] = one.recovered;
   }
   for (uint32_t w = 0; w < stamps.num_windows(); ++w) {
     for (size_t t = 0; t < kMaxTiers; ++t) {
-      SlotStamps* const slots = stamps.Find(w, static_cast<Tier>(t));
+      SlotStamps* const slots = stamps.Find(w, Tier(t));
       const std::vector<bool>& kept = keep[w][t];
       for (uint32_t slot = 0; slots != nullptr && slot < slots->num_slots(); ++slot) {
         const bool stays = !kept.empty() && kept[slot];

@@ -122,7 +122,7 @@ bool DecodeBody(absl::Span<const std::byte> body, SlotIndex slot, SlotStamps::Ve
 
 std::string StampsName(const std::string& instance, WindowSize window, Tier tier) {
   return absl::StrCat("/pagoda-", instance, "-w", WindowName(window), "-stamps",
-                      tier == Tier::kPrimary ? "" : absl::StrCat("-", DefaultTierName(tier)));
+                      tier == kPrimaryTier ? "" : absl::StrCat("-", DefaultTierName(tier)));
 }
 
 void PutShape(const PoolLayout& pool, ByteWriter& out) {
@@ -144,7 +144,7 @@ ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index
   out.PutText(spec.model_fingerprint);
   out.Put(uint32_t{0});  // No longer used. Kept so that older stamps still fit.
   out.Put(window.window.value());
-  out.Put(static_cast<uint8_t>(tier));
+  out.Put(tier.value());
   for (const PoolLayout& pool : window.pools) {
     PutShape(pool, out);
     // Left out so that stamps from before there were other contents still fit.

@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<StampSet>> StampSet::Create(const PoolSet& pools,
   set->stamps_.resize(layout.windows().size());
   for (uint32_t w = 0; w < set->num_windows(); ++w) {
     for (size_t t = 0; t < pools.num_tiers(); ++t) {
-      const auto tier = static_cast<Tier>(t);
+      const Tier tier(t);
       if (pools.num_slots(w, tier) == 0) continue;
       absl::StatusOr<std::unique_ptr<SlotStamps>> stamps =
           SlotStamps::Create({.shm_name = StampsName(instance, layout.windows()[w].window, tier),
@@ -33,7 +33,7 @@ absl::Status StampSet::RemoveLeftovers(const CacheLayout& layout, const std::str
   for (const WindowLayout& window : layout.windows()) {
     for (size_t t = 0; t < kMaxTiers; ++t) {
       absl::Status status =
-          SharedMemory::RemoveLeftover(StampsName(instance, window.window, static_cast<Tier>(t)));
+          SharedMemory::RemoveLeftover(StampsName(instance, window.window, Tier(t)));
       if (!status.ok()) return status;
     }
   }

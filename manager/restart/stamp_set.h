@@ -36,7 +36,7 @@ class StampSet {
   uint32_t num_windows() const { return static_cast<uint32_t>(stamps_.size()); }
   // Null if the window has no pools in that tier.
   SlotStamps* Find(uint32_t window_index, Tier tier) const {
-    return stamps_[window_index][static_cast<size_t>(tier)].get();
+    return stamps_[window_index][tier.value()].get();
   }
 
  private:

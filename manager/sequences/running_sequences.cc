@@ -353,7 +353,7 @@ Ticket RunningSequences::ReadyOf(const Sequence& sequence) const {
     for (size_t i = blocks.first; i < blocks.table.size(); ++i) {
       // A sequence's slots are in the primary tier. A copy can still read a slot that the sequence
       // is about to write.
-      const SlotRef slot{Tier::kPrimary, blocks.table[i].slot};
+      const SlotRef slot{kPrimaryTier, blocks.table[i].slot};
       ready = std::max(ready, i < computed ? copies_.Arrival(w, slot) : copies_.LastTouch(w, slot));
     }
   }
@@ -377,7 +377,7 @@ absl::StatusOr<SequenceKv> RunningSequences::ReadSequence(SessionId session, Seq
     const BlockHandle& block = blocks.table[i];
     kv.blocks.push_back(block);
     if (copies_.idle() || block.id == kNoBlock) continue;
-    const Ticket arrival = copies_.Arrival(window_index, {Tier::kPrimary, block.slot});
+    const Ticket arrival = copies_.Arrival(window_index, {kPrimaryTier, block.slot});
     kv.ready = std::max(kv.ready, arrival);
   }
   return kv;

@@ -285,7 +285,7 @@ uint32_t DiskBackups::CheckInvariants(std::vector<uint32_t>* children) const {
     const NodeRef parent = tree_.parent(backup.block.id);
     if (!parent.is_root()) ++(*children)[parent.block().value()];
   }
-  const auto above = static_cast<size_t>(slots_.above_disk());
+  const size_t above = slots_.above_disk().value();
   PAGODA_CHECK(slots_.free_staging() + backups_.size() == options_.tiers[above].staging_slots,
                "a staging slot is free or belongs to a backup");
   return in_transit;

@@ -58,7 +58,7 @@ std::optional<SlotIndex> DiskFetches::TakeSlot(OperationScope& op, BlockId id) {
     if (victim == kNoBlock) return std::nullopt;
     const Generation life = store_[id].generation;
     moves_.GiveUp(op, victim,
-                  above == Tier::kPrimary ? RemovalReason::kEvicted : RemovalReason::kDisplaced);
+                  above == kPrimaryTier ? RemovalReason::kEvicted : RemovalReason::kDisplaced);
     if (store_[id].generation != life || !slots_.IsOnlyOnDisk(id)) return std::nullopt;
   }
   return moves_.TakeSlot(above);

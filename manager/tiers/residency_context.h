@@ -50,7 +50,7 @@ struct ResidencyOptions {
   const TenantTable* tenants = nullptr;  // Outlives the residency.
 
   bool sliding() const { return window != kFullAttention; }
-  Priority min_priority(Tier tier) const { return tiers[static_cast<size_t>(tier)].min_priority; }
+  Priority min_priority(Tier tier) const { return tiers[tier.value()].min_priority; }
 };
 
 // Everything here outlives the residency and its parts. They read the tree. They add and

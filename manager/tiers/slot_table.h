@@ -66,15 +66,15 @@ class SlotTable {
   SlotRef lower(SlotIndex slot) const {
     if (lower_.size() == 0) return kNowhere;
     const uint32_t packed = lower_[slot.value()];
-    return packed == kNoLower ? kNowhere
-                              : SlotRef{static_cast<Tier>(packed >> kTierShift),
-                                        SlotIndex{packed & ((1u << kTierShift) - 1)}};
+    return packed == kNoLower
+               ? kNowhere
+               : SlotRef{Tier(packed >> kTierShift), SlotIndex{packed & ((1u << kTierShift) - 1)}};
   }
   void SetLower(SlotIndex slot, SlotRef lower) {
     if (lower.slot == kNoSlot && lower_.size() == 0) return;
-    lower_[slot.value()] = lower.slot == kNoSlot ? kNoLower
-                                                 : static_cast<uint32_t>(lower.tier) << kTierShift |
-                                                       lower.slot.value();
+    lower_[slot.value()] = lower.slot == kNoSlot
+                               ? kNoLower
+                               : uint32_t{lower.tier.value()} << kTierShift | lower.slot.value();
   }
 
   // Takes these slots, each once. REQUIRES: all slots are free. Cost: O(slots).
@@ -86,7 +86,7 @@ class SlotTable {
   static constexpr uint32_t kTaken = 0xFFFF'FFFF;
   static bool IsFree(uint32_t entry) { return (entry & kFreeBit) != 0 && entry != kTaken; }
 
-  static constexpr SlotRef kNowhere = {Tier::kPrimary, kNoSlot};
+  static constexpr SlotRef kNowhere = {kPrimaryTier, kNoSlot};
   static constexpr uint32_t kNoLower = 0;  // The first tier is never a lower one.
   static constexpr uint32_t kTierShift = 30;
   static_assert(kMaxTiers <= 4);

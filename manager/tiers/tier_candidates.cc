@@ -109,10 +109,10 @@ void TierCandidates::CheckInvariants() const {
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const Block& block = store_[BlockId{i}];
     if (block.state() != BlockState::kCached || block.refs != 0) continue;
-    if (IsCandidate(BlockId{i})) ++candidates[static_cast<size_t>(block.tier())];
+    if (IsCandidate(BlockId{i})) ++candidates[block.tier().value()];
   }
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    const auto tier = static_cast<Tier>(t);
+    const Tier tier(t);
     if (accounts_.any()) CheckVictimsOfTenants(tier);
     if (tiers_[t].policies.empty() || slots_.IsOnDisk(tier)) continue;
     const BlockId victim = Victim(tier, kDefaultTenant);

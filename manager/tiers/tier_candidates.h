@@ -153,7 +153,7 @@ class TierCandidates {
     std::vector<std::unique_ptr<EvictionPolicy>> policies;  // By TenantId.
   };
 
-  const TierPolicy& At(Tier tier) const { return tiers_[static_cast<size_t>(tier)]; }
+  const TierPolicy& At(Tier tier) const { return tiers_[tier.value()]; }
   // The block in the slot that the policy names; kNoBlock if it names none.
   BlockId OwnerOfVictim(Tier tier, const EvictionPolicy& policy) const {
     const SlotIndex victim = policy.Victim();

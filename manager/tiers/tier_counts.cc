@@ -73,7 +73,7 @@ void TierCounts::UnmarkPinned(BlockId id) {
 void TierCounts::AddStats(WindowStats* stats) const {
   stats->pinned_blocks = pinned_blocks();
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    const auto tier = static_cast<Tier>(t);
+    const Tier tier(t);
     const Counts& counts = tiers_[t];
     const uint32_t duplicates = slots_.duplicates(tier);
     stats->cached_by_priority[t] = counts.evictable_by_priority;
@@ -90,7 +90,7 @@ void TierCounts::AddStats(WindowStats* stats) const {
   for (const SlotRef slot : copies_.SlotsInFlight()) {
     const BlockId owner = slots_.OwnerOf(slot);
     if (owner == kNoBlock && !slots_.IsFree(slot)) continue;
-    TierOccupancy& tier = stats->tiers[static_cast<size_t>(slot.tier)];
+    TierOccupancy& tier = stats->tiers[slot.tier.value()];
     const bool is_duplicate = owner != kNoBlock && store_.slot(owner) != slot;
     if (owner != kNoBlock && !is_duplicate && store_[owner].deferred) continue;
     if (owner == kNoBlock) {
@@ -113,7 +113,7 @@ void TierCounts::AddStats(WindowStats* stats) const {
 
 void TierCounts::AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const {
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    const auto tier = static_cast<Tier>(t);
+    const Tier tier(t);
     const Counts& all = tiers_[t];
     if (slots_.capacity(tier) == 0) continue;
     TenantUsage::Use& use = uses->emplace_back();
@@ -143,7 +143,7 @@ void TierCounts::SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> stat
 
 void TierCounts::CheckAccounting() const {
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    const auto tier = static_cast<Tier>(t);
+    const Tier tier(t);
     const Counts& counts = tiers_[t];
     const uint32_t taken =
         counts.evictable + counts.held + slots_.duplicates(tier) + counts.in_transit;

@@ -48,10 +48,10 @@ class TierCounts {
   // Primary blocks that can be taken now: free ones, and cached ones that nothing holds. For a
   // tenant, limited by its quota.
   uint32_t available() const {
-    return slots_.free_slots(Tier::kPrimary) + At(Tier::kPrimary).evictable;
+    return slots_.free_slots(kPrimaryTier) + At(kPrimaryTier).evictable;
   }
   uint32_t available(TenantId tenant) const {
-    return accounts_.any() ? std::min(available(), accounts_.Left(Tier::kPrimary, tenant))
+    return accounts_.any() ? std::min(available(), accounts_.Left(kPrimaryTier, tenant))
                            : available();
   }
   uint32_t evictable(Tier tier) const { return At(tier).evictable; }
@@ -68,8 +68,8 @@ class TierCounts {
   // `tenant` has taken the block, which has a primary slot, and is its one holder.
   void CountTaken(BlockId id, TenantId tenant) {
     accounts_.SetOwner(id, tenant);
-    accounts_.Hold(id, Tier::kPrimary, tenant, 0);
-    CountHeld(Tier::kPrimary, +1);
+    accounts_.Hold(id, kPrimaryTier, tenant, 0);
+    CountHeld(kPrimaryTier, +1);
   }
   void CountHeld(Tier tier, int change) { At(tier).held += static_cast<uint32_t>(change); }
   // The slot of the block, which its owner is charged for.
@@ -101,7 +101,7 @@ class TierCounts {
   // Counts a primary block that had this priority as held instead of evictable. REQUIRES: the cache
   // has no tenants.
   void Reuse(Priority priority) {
-    Counts& primary = At(Tier::kPrimary);
+    Counts& primary = At(kPrimaryTier);
     --primary.evictable;
     --primary.evictable_by_priority[priority.value()];
     ++primary.held;
@@ -149,8 +149,8 @@ class TierCounts {
     PriorityCounts evictable_by_priority = {};
   };
 
-  Counts& At(Tier tier) { return tiers_[static_cast<size_t>(tier)]; }
-  const Counts& At(Tier tier) const { return tiers_[static_cast<size_t>(tier)]; }
+  Counts& At(Tier tier) { return tiers_[tier.value()]; }
+  const Counts& At(Tier tier) const { return tiers_[tier.value()]; }
   SlotState StateOf(SlotRef slot) const;
   void CheckSlotStates() const;
   void CheckAccounts(const Holders& holders) const;

@@ -20,7 +20,7 @@ void TierCounts::CheckInvariants(const Holders& holders) const {
                  "a block with a deferred release is marked");
     if (!OwnsSlot(block.state())) continue;
     slots_.CheckCopies(id, &duplicates);
-    Counts& tier = counted[static_cast<size_t>(block.tier())];
+    Counts& tier = counted[block.tier().value()];
     ++(block.refs > 0 ? tier.held : tier.evictable);
     if (block.refs == 0) ++tier.evictable_by_priority[block.priority_value];
     if (block.pinned) ++tier.pinned;
@@ -32,7 +32,7 @@ void TierCounts::CheckInvariants(const Holders& holders) const {
     PAGODA_CHECK(counted[t].evictable == tier.evictable && counted[t].held == tier.held &&
                      counted[t].pinned == tier.pinned && counted[t].deferred == tier.deferred &&
                      counted[t].deferred_and_pinned == tier.deferred_and_pinned &&
-                     duplicates[t] == slots_.duplicates(static_cast<Tier>(t)),
+                     duplicates[t] == slots_.duplicates(Tier(t)),
                  "rule 5: the counters match the blocks");
     PAGODA_CHECK(counted[t].evictable_by_priority == tier.evictable_by_priority,
                  "the evictable blocks are counted by their priority");
@@ -50,8 +50,8 @@ void TierCounts::CheckSlotStates() const {
   WindowStats stats;
   AddStats(&stats);
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    std::vector<SlotState> states(slots_.num_slots(static_cast<Tier>(t)));
-    SlotStates(static_cast<Tier>(t), 0, absl::MakeSpan(states));
+    std::vector<SlotState> states(slots_.num_slots(Tier(t)));
+    SlotStates(Tier(t), 0, absl::MakeSpan(states));
     const auto count = [&](SlotState state) {
       return static_cast<uint32_t>(std::count(states.begin(), states.end(), state));
     };
@@ -70,7 +70,6 @@ void TierCounts::CheckSlotStates() const {
 
 void TierCounts::CheckAccounts(const Holders& holders) const {
   if (!accounts_.any()) return;
-  constexpr auto kPrimary = static_cast<size_t>(Tier::kPrimary);
   const uint16_t tenants = options_.tenants->size();
   std::array<std::vector<uint32_t>, kMaxTiers> held, cached;
   for (size_t t = 0; t < kMaxTiers; ++t) {
@@ -81,7 +80,7 @@ void TierCounts::CheckAccounts(const Holders& holders) const {
     const BlockId id{i};
     const Block& block = store_[id];
     if (!OwnsSlot(block.state())) continue;
-    const auto tier = static_cast<size_t>(block.tier());
+    const size_t tier = block.tier().value();
     std::vector<TenantId> by = holders[i];
     std::sort(by.begin(), by.end());
     by.erase(std::unique(by.begin(), by.end()), by.end());
@@ -93,8 +92,8 @@ void TierCounts::CheckAccounts(const Holders& holders) const {
     } else {
       // A block below the first tier was held by a pin when it left the tree. Its namespace is no
       // longer known.
-      owner = block.tier() == Tier::kPrimary ? by.front() : accounts_.owner(id);
-      PAGODA_CHECK(block.tier() != Tier::kPrimary || accounts_.owner(id) == kDefaultTenant ||
+      owner = block.tier() == kPrimaryTier ? by.front() : accounts_.owner(id);
+      PAGODA_CHECK(block.tier() != kPrimaryTier || accounts_.owner(id) == kDefaultTenant ||
                        by == std::vector{accounts_.owner(id)},
                    "its only holder or the default tenant owns a block outside the tree");
     }
@@ -102,11 +101,11 @@ void TierCounts::CheckAccounts(const Holders& holders) const {
                      block.state() != BlockState::kCached,
                  "only the owner holds a tenant's own block");
     for (const TenantId tenant : by) {
-      ++held[tenant == owner ? tier : kPrimary][tenant.value()];
+      ++held[tenant == owner ? tier : kPrimaryTier.value()][tenant.value()];
     }
   }
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    const auto tier = static_cast<Tier>(t);
+    const Tier tier(t);
     for (uint16_t i = 0; i < tenants; ++i) {
       const TenantId tenant{i};
       PAGODA_CHECK(accounts_.held(tier, tenant) == held[t][i] &&

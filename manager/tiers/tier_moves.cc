@@ -7,7 +7,7 @@ namespace pagoda {
 // --- Freeing slots ---
 
 void TierMoves::FreeOneSlot(OperationScope& op, TenantId tenant) {
-  const BlockId victim = candidates_.Victim(Tier::kPrimary, tenant);
+  const BlockId victim = candidates_.Victim(kPrimaryTier, tenant);
   PAGODA_CHECK(victim != kNoBlock, "rule 6: capacity is checked before it is taken");
   GiveUp(op, victim, RemovalReason::kEvicted);
 }
@@ -30,8 +30,8 @@ TierMoves::Offloaded TierMoves::MoveDown(OperationScope& op, BlockId victim, Why
     return store_[victim].generation != life || store_[victim].state() != BlockState::kCached;
   };
   for (size_t t = slots_.below(store_[victim].tier()); t != TierSlots::kNoTier;
-       t = slots_.below(static_cast<Tier>(t))) {
-    const auto tier = static_cast<Tier>(t);
+       t = slots_.below(Tier(t))) {
+    const Tier tier(t);
     // To fall to the disk costs nothing later either.
     if (why == Why::kAhead && slots_.IsOnDisk(tier)) break;
     const SlotRef lower = slots_.Lower(store_.slot(victim));
@@ -71,7 +71,7 @@ TierMoves::Offloaded TierMoves::MoveDown(OperationScope& op, BlockId victim, Why
 // Whether the block may fall there: its children must not lie in a nearer tier than it.
 bool TierMoves::CanFallTo(BlockId id, SlotRef lower) const {
   if (options_.sliding()) return true;
-  return !tree_.has_near_children(id, static_cast<Tier>(static_cast<size_t>(lower.tier) - 1));
+  return !tree_.has_near_children(id, Tier(lower.tier.value() - 1));
 }
 
 // Rule 14.
@@ -214,7 +214,7 @@ void TierMoves::Onboard(OperationScope& op, BlockId id) {
   const SlotRef from = store_.slot(id);
   const TenantId owner = counts_.owner(id);
   bool lent = false;
-  if (slots_.free_slots(Tier::kPrimary) == 0 || counts_.accounts().AtQuota(Tier::kPrimary, owner)) {
+  if (slots_.free_slots(kPrimaryTier) == 0 || counts_.accounts().AtQuota(kPrimaryTier, owner)) {
     lent = slots_.free_slots(from.tier) + slots_.duplicates(from.tier) == 0;
     if (lent) slots_.LendSpare(from.tier);
     leaving_ = {.tier = from.tier, .owner = owner};
@@ -225,7 +225,7 @@ void TierMoves::Onboard(OperationScope& op, BlockId id) {
       lent = false;
     }
   }
-  const SlotRef to{Tier::kPrimary, TakeSlot(Tier::kPrimary)};
+  const SlotRef to{kPrimaryTier, TakeSlot(kPrimaryTier)};
   const Block& block = store_[id];
   op.WaitFor(copies_.Order(id, from, to));
   const bool cached = block.state() == BlockState::kCached;

@@ -38,11 +38,10 @@ TierResidency::TierResidency(const Options& options, Policies policies,
 // --- Holding ---
 
 BlockId TierResidency::Take(OperationScope& op, BlockState state) {
-  if (slots_.free_slots(Tier::kPrimary) == 0 ||
-      counts_.accounts().AtQuota(Tier::kPrimary, op.tenant)) {
+  if (slots_.free_slots(kPrimaryTier) == 0 || counts_.accounts().AtQuota(kPrimaryTier, op.tenant)) {
     moves_.FreeOneSlot(op, op.tenant);
   }
-  const SlotRef slot{Tier::kPrimary, slots_.Take(Tier::kPrimary)};
+  const SlotRef slot{kPrimaryTier, slots_.Take(kPrimaryTier)};
   if (!copies_.idle()) op.WaitFor(copies_.Overwrite(slot));
   const BlockId id = store_.TakeId(state);
   slots_.Give(id, slot);
@@ -108,7 +107,7 @@ TierResidency::AfterHold TierResidency::EndHold(OperationScope& op, BlockId id, 
 // --- Into the tree and out of it ---
 
 void TierResidency::Enter(OperationScope& op, BlockId id, TenantId owner) {
-  tree_.MoveChild(id, PrefixTree::kNowhere, Tier::kPrimary);
+  tree_.MoveChild(id, PrefixTree::kNowhere, kPrimaryTier);
   counts_.accounts().SetOwner(id, owner);
   candidates_.NotifyInserted(op, id);
 }
@@ -152,7 +151,7 @@ void TierResidency::Leave(OperationScope& op, BlockId id, SlotAfter after, Remov
   journal_.NoteNothing(slot);
   if (!is_held) {
     counts_.CountEvictable(id, slot.tier, -1);
-  } else if (slot.tier == Tier::kPrimary) {
+  } else if (slot.tier == kPrimaryTier) {
     counts_.accounts().GiveToHolder(id);
   }
   if (after == SlotAfter::kFree) slots_.Release(slot);
@@ -163,18 +162,18 @@ void TierResidency::GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant,
   Block& block = store_[canonical];
   const SlotRef slot = store_.slot(own);
   store_[own].set_state(BlockState::kAlias);
-  counts_.CountHeld(Tier::kPrimary, -1);
-  counts_.accounts().EndHold(own, Tier::kPrimary, tenant, 0);
+  counts_.CountHeld(kPrimaryTier, -1);
+  counts_.accounts().EndHold(own, kPrimaryTier, tenant, 0);
   if (block.state() == BlockState::kHole) {
     block.set_state(BlockState::kCached);
     block.set_priority(kDefaultPriority);
     block.uses = 0;
     slots_.Give(canonical, slot);
-    tree_.MoveChild(canonical, PrefixTree::kNowhere, Tier::kPrimary);
+    tree_.MoveChild(canonical, PrefixTree::kNowhere, kPrimaryTier);
     candidates_.NotifyInserted(op, canonical);
     // The block becomes a candidate, the same as after its last holder has released it.
-    counts_.CountEvictable(canonical, Tier::kPrimary, +1);
-    candidates_.policy(Tier::kPrimary, canonical).Released(candidates_.Facts(op, canonical));
+    counts_.CountEvictable(canonical, kPrimaryTier, +1);
+    candidates_.policy(kPrimaryTier, canonical).Released(candidates_.Facts(op, canonical));
     return;
   }
   const Tier from = block.tier();
@@ -183,8 +182,8 @@ void TierResidency::GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant,
   if (block.deferred) counts_.CountDeferred(canonical, -1);
   moves_.ChangeTier(op, canonical, slot, TierSlots::OldSlot::kDuplicate);
   if (block.deferred) counts_.CountDeferred(canonical, +1);
-  if (!evictable) return counts_.MoveHeld(canonical, from, Tier::kPrimary);
-  counts_.MoveEvictable(canonical, from, Tier::kPrimary);
+  if (!evictable) return counts_.MoveHeld(canonical, from, kPrimaryTier);
+  counts_.MoveEvictable(canonical, from, kPrimaryTier);
   candidates_.List(op, canonical);
 }
 

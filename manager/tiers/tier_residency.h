@@ -98,7 +98,7 @@ class TierResidency {
   AfterHold EndHold(OperationScope& op, BlockId id, TenantId tenant);
   // Evicts candidates until the tenant is within its quota.
   void GiveUpAboveQuota(OperationScope& op, TenantId tenant) {
-    while (counts_.accounts().AboveQuota(Tier::kPrimary, tenant)) moves_.FreeOneSlot(op, tenant);
+    while (counts_.accounts().AboveQuota(kPrimaryTier, tenant)) moves_.FreeOneSlot(op, tenant);
   }
 
   // --- Many blocks of one request (tier_residency_runs.h) ---
@@ -113,7 +113,7 @@ class TierResidency {
   // and no copies under way.
   bool CanReuse() const;
   // The block to evict first; kNoBlock if there is none. REQUIRES: CanReuse().
-  BlockId FirstVictim() const { return candidates_.Victim(Tier::kPrimary); }
+  BlockId FirstVictim() const { return candidates_.Victim(kPrimaryTier); }
   // Evicts a victim without pins, clock, extras or client key, and takes its slot and its id for a
   // new block in `state`: as Leave(), PrefixTree::Erase(), Forget(), ChildLeft() and Take().
   // Returns the next victim. REQUIRES: CanReuse(), no slot is free, PrefixTree::EndsChain(id), and

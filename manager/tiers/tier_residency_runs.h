@@ -10,13 +10,13 @@ namespace pagoda {
 inline bool TierResidency::EndHoldOfParent(BlockId id, TenantId tenant) {
   Block& block = store_[id];
   const bool is_parent = block.refs == 1 && block.state() == BlockState::kCached &&
-                         block.tier() == Tier::kPrimary && tree_.primary_children(id) != 0 &&
+                         block.tier() == kPrimaryTier && tree_.primary_children(id) != 0 &&
                          !options_.sliding() && !slots_.has_disk();
   if (!is_parent) return false;
   block.refs = 0;
-  counts_.accounts().EndHold(id, Tier::kPrimary, tenant, 0);
-  counts_.CountHeld(Tier::kPrimary, -1);
-  counts_.CountEvictable(id, Tier::kPrimary, +1);
+  counts_.accounts().EndHold(id, kPrimaryTier, tenant, 0);
+  counts_.CountHeld(kPrimaryTier, -1);
+  counts_.CountEvictable(id, kPrimaryTier, +1);
   return true;
 }
 
@@ -37,10 +37,10 @@ inline BlockId TierResidency::Reuse(OperationScope& op, BlockId id, BlockState s
   counts_.Reuse(victim.priority);
   store_.Renew(id, state);
   recorder_.BlockTaken(options_.window, id, op.tenant);
-  if (store_[above].refs != 0) return candidates_.Evicted(Tier::kPrimary, victim, nullptr);
+  if (store_[above].refs != 0) return candidates_.Evicted(kPrimaryTier, victim, nullptr);
   // It has lost its only child.
   const BlockFacts unparked = candidates_.Facts(op, above);
-  return candidates_.Evicted(Tier::kPrimary, victim, &unparked);
+  return candidates_.Evicted(kPrimaryTier, victim, &unparked);
 }
 
 }  // namespace pagoda

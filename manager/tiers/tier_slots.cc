@@ -11,7 +11,7 @@ TierSlots::TierSlots(const ResidencyOptions& options, BlockStore* store) : store
   for (size_t t = kMaxTiers; t-- > 0;) {
     TierState& tier = tiers_[t];
     tier.capacity = options.tiers[t].blocks;
-    const uint32_t num_slots = options.tiers[t].num_slots(static_cast<Tier>(t));
+    const uint32_t num_slots = options.tiers[t].num_slots(Tier(t));
     tier.table = SlotTable(
         num_slots, below == kNoTier ? SlotTable::LowerCopies::kNo : SlotTable::LowerCopies::kYes);
     if (t != 0) tier.duplicates = SlotQueue(num_slots);
@@ -77,7 +77,7 @@ void TierSlots::DropDuplicates(BlockId id) {
     Release(slot);
     slot = next;
   }
-  At(nearest.tier).table.SetLower(nearest.slot, {Tier::kPrimary, kNoSlot});
+  At(nearest.tier).table.SetLower(nearest.slot, {kPrimaryTier, kNoSlot});
 }
 
 void TierSlots::SetNearest(BlockId id, SlotRef slot, OldSlot old_slot) {
@@ -123,7 +123,7 @@ void TierSlots::CheckCopies(BlockId id, std::array<uint32_t, kMaxTiers>* duplica
                      store_[id].state() == BlockState::kCached &&
                      At(lower.tier).duplicates.contains(lower.slot),
                  "a copy is in a farther tier, in a slot that the block owns");
-    ++(*duplicates)[static_cast<size_t>(lower.tier)];
+    ++(*duplicates)[lower.tier.value()];
   }
 }
 

@@ -43,17 +43,17 @@ class TierSlots {
   // The next tier that has blocks; kNoTier: there is none.
   size_t below(Tier tier) const { return At(tier).below; }
   // Whether there is a tier below the first one.
-  bool has_lower() const { return below(Tier::kPrimary) != kNoTier; }
+  bool has_lower() const { return below(kPrimaryTier) != kNoTier; }
   uint32_t capacity(Tier tier) const { return At(tier).capacity; }
   // The tier's slots, with the spare and the staging slots.
   uint32_t num_slots(Tier tier) const { return At(tier).table.size(); }
   bool has_disk() const { return disk_ != kNoTier; }
-  bool IsOnDisk(Tier tier) const { return static_cast<size_t>(tier) == disk_; }
+  bool IsOnDisk(Tier tier) const { return tier.value() == disk_; }
   // kMaxTiers: none.
   size_t disk_tier() const { return disk_; }
   // The tier on disk, and the one that has the staging slots. REQUIRES: has_disk().
-  Tier disk() const { return static_cast<Tier>(disk_); }
-  Tier above_disk() const { return static_cast<Tier>(above_disk_); }
+  Tier disk() const { return Tier(disk_); }
+  Tier above_disk() const { return Tier(above_disk_); }
   SlotRef FileSlot(SlotIndex slot) const { return {disk(), slot}; }
 
   // --- One slot ---
@@ -143,8 +143,8 @@ class TierSlots {
     size_t below = kNoTier;
   };
 
-  TierState& At(Tier tier) { return tiers_[static_cast<size_t>(tier)]; }
-  const TierState& At(Tier tier) const { return tiers_[static_cast<size_t>(tier)]; }
+  TierState& At(Tier tier) { return tiers_[tier.value()]; }
+  const TierState& At(Tier tier) const { return tiers_[tier.value()]; }
 
   BlockStore& store_;
   std::array<TierState, kMaxTiers> tiers_;

@@ -59,7 +59,7 @@ struct Block {
 
   BlockState state() const { return static_cast<BlockState>(state_value); }
   void set_state(BlockState state) { state_value = static_cast<uint32_t>(state); }
-  Tier tier() const { return static_cast<Tier>(tier_value); }
+  Tier tier() const { return Tier(tier_value); }
   Priority priority() const { return Priority{static_cast<uint8_t>(priority_value)}; }
   void set_priority(Priority priority) { priority_value = priority.value(); }
   bool in_tree() const { return state() == BlockState::kCached || state() == BlockState::kHole; }
@@ -145,7 +145,7 @@ class BlockStore {
   void SetSlot(BlockId id, SlotRef slot) {
     Block& block = (*this)[id];
     block.slot = slot.slot;
-    block.tier_value = static_cast<uint32_t>(slot.tier);
+    block.tier_value = slot.tier.value();
   }
 
   Block& operator[](BlockId id) { return blocks_[id.value()]; }

@@ -93,7 +93,7 @@ PrefixTree::PrefixTree(const BlockStore* store, size_t num_tiers)
 void PrefixTree::MoveBetween(NodeRef parent, Place from, Place to) {
   if (parent.is_root()) return;
   const auto is_near = [](Place place, size_t tier) {
-    return place.has_value() && static_cast<size_t>(*place) <= tier;
+    return place.has_value() && place->value() <= tier;
   };
   for (size_t i = 0; i < between_.size(); ++i) {
     uint32_t& count = between_[i][parent.block().value()];

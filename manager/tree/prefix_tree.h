@@ -130,7 +130,7 @@ class PrefixTree {
     SetNode(id, NodeRef::Block(parent), key, facts);
     end_tokens_[id.value()] = end_tokens_[parent.value()] + (*store_)[id].token_count;
     siblings.top = id.value();
-    MoveChild(id, kNowhere, Tier::kPrimary);
+    MoveChild(id, kNowhere, kPrimaryTier);
   }
   // Another request published the node's content. REQUIRES: `id` is in the tree.
   void SetFacts(BlockId id, ContentFacts facts) { nodes_[id.value()].facts = facts.bits(); }
@@ -146,7 +146,7 @@ class PrefixTree {
   // Removes the child's bytes from the primary tier and erases the child, as MoveChild() and
   // Erase() do. REQUIRES: EndsChain(id).
   void EraseEnd(BlockId id) {
-    MoveChild(id, Tier::kPrimary, kNowhere);
+    MoveChild(id, kPrimaryTier, kNowhere);
     Node& node = nodes_[id.value()];
     nodes_[node.parent.block().value()].children.top = kNoLink;
     node = {};
@@ -155,7 +155,7 @@ class PrefixTree {
   // these calls alone: the tree never looks at the block's own state. REQUIRES: `id` is in the
   // tree, and its bytes are in `from`.
   void MoveChild(BlockId id, Place from, Place to) {
-    const int change = (to == Tier::kPrimary ? 1 : 0) - (from == Tier::kPrimary ? 1 : 0);
+    const int change = (to == kPrimaryTier ? 1 : 0) - (from == kPrimaryTier ? 1 : 0);
     if (change != 0) AddPrimary(children(parent(id)), change);
     if (!between_.empty()) [[unlikely]] {
       MoveBetween(parent(id), from, to);
@@ -203,8 +203,8 @@ class PrefixTree {
   // Whether it has children with bytes in `tier` or nearer. For the last tier this means any child,
   // holes included.
   bool has_near_children(BlockId id, Tier tier) const {
-    if (tier == Tier::kPrimary) return primary_children(id) != 0;
-    const size_t i = static_cast<size_t>(tier) - 1;
+    if (tier == kPrimaryTier) return primary_children(id) != 0;
+    const size_t i = tier.value() - 1;
     return i < between_.size() ? between_[i][id.value()] != 0 : has_children(id);
   }
   NodeRef parent(BlockId id) const { return nodes_[id.value()].parent; }

@@ -55,7 +55,7 @@ struct PrefixUse {
   uint32_t tokens = 0;
   std::vector<TokenId> first_tokens;  // At most kShownTokens; none in a keyed namespace.
   std::string first_key;              // The first block's key, in a keyed namespace.
-  Tier tier = Tier::kPrimary;         // The tier of the last block, as the fields below.
+  Tier tier = kPrimaryTier;           // The tier of the last block, as the fields below.
   Priority priority;
   uint32_t holders = 0;
   bool pinned = false;

@@ -61,7 +61,7 @@ void BlockHolds::EndDeferredRelease(OperationScope& op, BlockId id, TenantId ten
 }
 
 void BlockHolds::HoldFree(OperationScope& op, std::deque<DeferredRelease>& deferred) {
-  const uint32_t free = residency_.slots().free_slots(Tier::kPrimary);
+  const uint32_t free = residency_.slots().free_slots(kPrimaryTier);
   counts_.Allocated(op, free);
   for (uint32_t i = 0; i < free; ++i) {
     const BlockId id = residency_.Take(op, BlockState::kPrivate);

@@ -31,7 +31,7 @@ CachedBlocks::CachedBlocks(const WindowFloor& floor, WindowCounts& counts, Block
 void CachedBlocks::Take(OperationScope& op, BlockState state, absl::Span<BlockHandle> out) {
   const bool can_reuse = residency_.CanReuse() && !has_cut_off();
   while (!out.empty()) {
-    if (can_reuse && residency_.slots().free_slots(Tier::kPrimary) == 0) {
+    if (can_reuse && residency_.slots().free_slots(kPrimaryTier) == 0) {
       out.remove_prefix(ReuseVictims(op, state, out));
       if (out.empty()) return;
     }
@@ -249,7 +249,7 @@ void CachedBlocks::CheckInvariants() const {
     const NodeRef parent = tree_.parent(id);
     if (parent.is_root()) continue;
     ++children[parent.block().value()];
-    if (block.state() == BlockState::kCached && block.tier() == Tier::kPrimary) {
+    if (block.state() == BlockState::kCached && block.tier() == kPrimaryTier) {
       ++primary_children[parent.block().value()];
     }
   }

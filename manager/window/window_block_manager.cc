@@ -78,7 +78,7 @@ void WindowBlockManager::CheckBlock(BlockId id, size_t num_holders) const {
       break;
     case BlockState::kRaw:
     case BlockState::kPrivate:
-      PAGODA_CHECK(block.tier() == Tier::kPrimary || block.deferred,
+      PAGODA_CHECK(block.tier() == kPrimaryTier || block.deferred,
                    "a sequence writes in the primary tier");
       break;
     case BlockState::kHole:

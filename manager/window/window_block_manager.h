@@ -79,19 +79,17 @@ class WindowBlockManager final {
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
   // REQUIRES: the block is in the tree.
   BlockHash hash(BlockId id) const { return tree_.hash(id); }
-  uint32_t capacity(Tier tier = Tier::kPrimary) const {
-    return options_.tiers[static_cast<size_t>(tier)].blocks;
-  }
+  uint32_t capacity(Tier tier = kPrimaryTier) const { return options_.tiers[tier.value()].blocks; }
   // Primary blocks that can be taken now: free ones, and cached ones that nothing holds. For a
   // tenant, limited by its quota.
   uint32_t available() const { return residency_.counts().available(); }
   uint32_t available(TenantId tenant) const { return residency_.counts().available(tenant); }
   // Primary blocks that the tenant may hold in addition, and in total; kNoQuota: any number.
   uint32_t QuotaLeft(TenantId tenant) const {
-    return residency_.counts().accounts().Left(Tier::kPrimary, tenant);
+    return residency_.counts().accounts().Left(kPrimaryTier, tenant);
   }
   uint32_t Quota(TenantId tenant) const {
-    return residency_.counts().accounts().QuotaOf(Tier::kPrimary, tenant);
+    return residency_.counts().accounts().QuotaOf(kPrimaryTier, tenant);
   }
   // The needs of `blocks` fresh blocks.
   BlockNeeds NeedsOf(uint64_t blocks, TenantId tenant) const {

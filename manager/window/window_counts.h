@@ -61,8 +61,7 @@ class WindowCounts final : private WindowPart {
   // cache has no tenants, and no block is cut off.
   void EvictedPrimary() {
     --cached_blocks_;
-    ++default_tenant_removed_[static_cast<size_t>(Tier::kPrimary)]
-                             [static_cast<size_t>(RemovalReason::kEvicted)];
+    ++default_tenant_removed_[kPrimaryTier.value()][static_cast<size_t>(RemovalReason::kEvicted)];
   }
   // A reset has cut off all blocks.
   void CutOff() {

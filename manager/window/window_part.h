@@ -49,7 +49,7 @@ struct WindowOptions {
     uint32_t ids = 0;
     bool has_lower = false;
     for (size_t t = 0; t < kMaxTiers; ++t) {
-      ids += tiers[t].on_disk ? tiers[t].blocks : SlotsFor(static_cast<Tier>(t), tiers[t].blocks);
+      ids += tiers[t].on_disk ? tiers[t].blocks : SlotsFor(Tier(t), tiers[t].blocks);
       has_lower = has_lower || (t > 0 && tiers[t].blocks != 0);
     }
     if (sliding()) ids += max_holes;

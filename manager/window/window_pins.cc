@@ -40,7 +40,7 @@ absl::Status WindowPins::CheckPinBudget(TenantId tenant, absl::Span<const BlockI
 }
 
 BlockNeed WindowPins::PinNeed(absl::Span<const BlockId> blocks, TenantId tenant) const {
-  BlockNeed need{.available = accounts().Left(Tier::kPrimary, tenant)};
+  BlockNeed need{.available = accounts().Left(kPrimaryTier, tenant)};
   for (const BlockId id : blocks) {
     // A pin of the tenant's own block only turns cached into held, within its usage.
     if (accounts().owner(id) == tenant) continue;

@@ -68,7 +68,7 @@ PrefixMatch WindowPrefixes::FindPrefix(const NamespaceKey& name_space, const Pro
 uint32_t WindowPrefixes::LowerTokens(const PrefixMatch& match) const {
   const auto is_below = [&](BlockId id) {
     const Block& block = store_[id];
-    return block.state() == BlockState::kCached && block.tier() != Tier::kPrimary;
+    return block.state() == BlockState::kCached && block.tier() != kPrimaryTier;
   };
   uint32_t tokens = match.source != kNoBlock && is_below(match.source) ? match.source_tokens : 0;
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
@@ -195,7 +195,7 @@ MatchDemand WindowPrefixes::DemandFor(TenantId tenant, const PrefixMatch& match,
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
     const BlockId id = match.blocks[i];
     const Block& block = store_[id];
-    if (block.tier() != Tier::kPrimary) {
+    if (block.tier() != kPrimaryTier) {
       ++onboards;
       // Its own block that a pin holds in a lower tier is charged in that tier.
       if (accounts().any() && accounts().owner(id) == tenant) {
@@ -210,19 +210,19 @@ MatchDemand WindowPrefixes::DemandFor(TenantId tenant, const PrefixMatch& match,
   const auto needs = [&] {
     return BlockNeeds{
         .pool = {fresh + onboards, residency_.counts().available() - matched_evictable},
-        .quota = {fresh + charged, accounts().Left(Tier::kPrimary, tenant)}};
+        .quota = {fresh + charged, accounts().Left(kPrimaryTier, tenant)}};
   };
   MatchDemand demand{.needs = needs()};
   demand.fits = demand.needs.met();
   if (match.source == kNoBlock) return demand;
   const Block& source = store_[match.source];
-  const bool evictable = source.tier() == Tier::kPrimary && source.refs == 0;
+  const bool evictable = source.tier() == kPrimaryTier && source.refs == 0;
   const bool can_take = evictable && !tree_.has_children(match.source) &&
                         !residency_.copies().IsTouched(match.source);
   const bool is_tail = source.token_count < tokens_per_block().value();
   if (evictable) ++matched_evictable;
   // The tenant holds the source during the copy. Its own source in a lower tier is charged there.
-  if (source.tier() == Tier::kPrimary || accounts().owner(match.source) != tenant) {
+  if (source.tier() == kPrimaryTier || accounts().owner(match.source) != tenant) {
     count_charge(match.source, source);
   }
   const BlockNeeds to_copy = needs();
@@ -239,7 +239,7 @@ WindowPrefixes::Held WindowPrefixes::HeldIn(const PrefixMatch& match, TenantId t
   Held held;
   for (size_t i = match.first; i < match.blocks.size(); ++i) {
     const Block& block = store_[match.blocks[i]];
-    if (block.tier() != Tier::kPrimary || block.refs == 0) continue;
+    if (block.tier() != kPrimaryTier || block.refs == 0) continue;
     ++held.by_any;
     if (!accounts().any() || accounts().Holds(match.blocks[i], tenant, block.refs))
       ++held.by_tenant;
@@ -283,7 +283,7 @@ uint32_t WindowPrefixes::Offload(OperationScope& op, const PrefixMatch& match) {
   for (size_t i = path.size(); i-- > 0;) {
     const BlockId id = path[i];
     const Block& block = store_[id];
-    if (block.state() != BlockState::kCached || block.tier() != Tier::kPrimary) continue;
+    if (block.state() != BlockState::kCached || block.tier() != kPrimaryTier) continue;
     if (block.refs != 0 || !residency_.candidates().IsCandidate(id)) {
       if (sliding()) continue;
       break;  // The block above is held, or has children in its tier too.
@@ -300,7 +300,7 @@ uint32_t WindowPrefixes::Prefetch(OperationScope& op, const PrefixMatch& match) 
   const std::vector<BlockId> path = HoldInMemory(op, match);
   uint32_t moved = 0;
   for (const BlockId id : path) {
-    if (store_[id].state() != BlockState::kCached || store_[id].tier() == Tier::kPrimary) continue;
+    if (store_[id].state() != BlockState::kCached || store_[id].tier() == kPrimaryTier) continue;
     if (residency_.counts().available(op.tenant) == 0) break;
     residency_.moves().Onboard(op, id);
     ++moved;

@@ -15,7 +15,7 @@ WindowRawBlocks::WindowRawBlocks(const WindowFloor& floor, WindowCounts& counts,
 
 void WindowRawBlocks::TakeRaw(OperationScope& op, SessionId owner, absl::Span<BlockHandle> out) {
   counts_.Allocated(op, out.size());
-  const uint32_t free = residency_.slots().free_slots(Tier::kPrimary);
+  const uint32_t free = residency_.slots().free_slots(kPrimaryTier);
   if (out.size() > free) recorder().ExpectRemoved(out.size() - free);
   cached_.Take(op, BlockState::kRaw, out);
   for (const BlockHandle& handle : out) store_[handle.id].refs = LowBits(owner);

@@ -16,8 +16,7 @@ WindowRestore::WindowRestore(const WindowFloor& floor, WindowCounts& counts, Cac
 absl::Status WindowRestore::CheckRecovered(absl::Span<const RecoveredBlock> blocks) const {
   std::array<std::vector<bool>, kMaxTiers> taken;
   std::array<uint32_t, kMaxTiers> counts = {};
-  for (size_t t = 0; t < kMaxTiers; ++t)
-    taken[t].resize(residency_.slots().num_slots(static_cast<Tier>(t)));
+  for (size_t t = 0; t < kMaxTiers; ++t) taken[t].resize(residency_.slots().num_slots(Tier(t)));
   uint32_t holes = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const RecoveredBlock& block = blocks[i];
@@ -47,7 +46,7 @@ absl::Status WindowRestore::CheckRecovered(absl::Span<const RecoveredBlock> bloc
       if (!sliding() || ++holes > options_.max_holes) return refuse("is one hole too many");
       continue;
     }
-    const auto tier = static_cast<size_t>(block.slot.tier);
+    const size_t tier = block.slot.tier.value();
     if (block.slot.slot.value() >= taken[tier].size() || taken[tier][block.slot.slot.value()]) {
       return refuse("has a slot that does not exist or is taken");
     }
@@ -66,7 +65,7 @@ void WindowRestore::Restore(OperationScope& op, absl::Span<const RecoveredBlock>
   std::array<std::vector<SlotIndex>, kMaxTiers> claimed;
   for (const RecoveredBlock& block : blocks) {
     if (block.slot.slot != kNoSlot) {
-      claimed[static_cast<size_t>(block.slot.tier)].push_back(block.slot.slot);
+      claimed[block.slot.tier.value()].push_back(block.slot.slot);
     }
   }
   residency_.slots().Claim(claimed);
@@ -108,8 +107,7 @@ void WindowRestore::Restore(OperationScope& op, absl::Span<const RecoveredBlock>
 
 absl::StatusOr<uint64_t> WindowRestore::RestoreDisk(OperationScope& op,
                                                     absl::Span<const RecoveredBlock> blocks) {
-  const uint32_t num_slots =
-      residency_.slots().num_slots(static_cast<Tier>(residency_.slots().disk_tier()));
+  const uint32_t num_slots = residency_.slots().num_slots(Tier(residency_.slots().disk_tier()));
   std::vector<bool> taken(num_slots);
   std::vector<SlotIndex> claimed;
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -183,7 +181,7 @@ BlockId WindowRestore::RestoreOnDisk(OperationScope& op, const RecoveredBlock& b
   if (is_beginning || store_.free_ids() == 0) return kNoBlock;
   // A copy that had a nearer one was charged to no tenant, and the nearer one is gone now.
   const TenantId owner = options_.tenants->OwnerOf(tree_.key(root));
-  if (accounts().AtQuota(static_cast<Tier>(residency_.slots().disk_tier()), owner)) return kNoBlock;
+  if (accounts().AtQuota(Tier(residency_.slots().disk_tier()), owner)) return kNoBlock;
   const BlockId id = store_.TakeId(BlockState::kCached);
   store_.SetContent(id, key);
   store_[id].refs = 0;

@@ -59,7 +59,7 @@ void WindowSequences::Begin(OperationScope& op, Sequence& sequence, const Namesp
   const bool has_wishes = !sequence.retention().ranges.empty();
   for (uint32_t i = match.first; i < whole; ++i) {
     const BlockId id = match.blocks[i];
-    if (store_[id].tier() != Tier::kPrimary) {
+    if (store_[id].tier() != kPrimaryTier) {
       residency_.moves().Onboard(op, id);
     } else {
       residency_.copies().WaitToRead(op, id);
@@ -92,7 +92,7 @@ void WindowSequences::Begin(OperationScope& op, Sequence& sequence, const Namesp
 // Makes a cached leaf the private block of a sequence, which continues at the end of the match.
 void WindowSequences::TakeOver(OperationScope& op, BlockId id) {
   const Block& block = store_[id];
-  PAGODA_CHECK(block.refs == 0 && block.tier() == Tier::kPrimary && !tree_.has_children(id),
+  PAGODA_CHECK(block.refs == 0 && block.tier() == kPrimaryTier && !tree_.has_children(id),
                "rule 8: nothing holds a block that is taken over");
   cached_.LeaveTree(op, id, RemovalReason::kTakenOver, CachedBlocks::Remains::kSlot);
   ++counts_.counters().taken_over_blocks;
@@ -144,7 +144,7 @@ void WindowSequences::Grow(OperationScope& op, Sequence& sequence, uint32_t tabl
     blocks.borrows_tail = false;
   }
   const auto count = table_size - static_cast<uint32_t>(blocks.table.size());
-  const uint32_t free = residency_.slots().free_slots(Tier::kPrimary);
+  const uint32_t free = residency_.slots().free_slots(kPrimaryTier);
   if (count > free) recorder().ExpectRemoved(count - free);
   counts_.Allocated(op, count);
   blocks.table.resize(table_size);
@@ -363,7 +363,7 @@ void WindowSequences::CheckSequence(const Sequence& sequence) const {
     }
     PAGODA_CHECK(store_.handle(handle.id) == handle, "rule 10: a block table in use is stable");
     const Block& block = store_[handle.id];
-    PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: a sequence's blocks do not move");
+    PAGODA_CHECK(block.tier() == kPrimaryTier, "rule 3: a sequence's blocks do not move");
     PAGODA_CHECK(residency_.copies().KnowsReader(handle.id, sequence.key),
                  "a copy knows the tables that have its target");
     const BlockId canonical = blocks.canonical[i];

@@ -86,7 +86,7 @@ bool WindowSequences::PublishBlock(OperationScope& op, const Sequence& sequence,
     return true;
   }
   bool filled = false;
-  if (store_[existing].state() == BlockState::kHole || store_[existing].tier() != Tier::kPrimary) {
+  if (store_[existing].state() == BlockState::kHole || store_[existing].tier() != kPrimaryTier) {
     // A block that a fork shares or a running copy fills cannot be given away.
     if (!IsPrivateTo(own) || residency_.copies().IsArriving(own)) {
       blocks.tree_epoch = SequenceBlocks::kNoTree;
@@ -253,7 +253,7 @@ BlockId WindowSequences::FindLonger(NodeRef parent, const BlockKey& key) const {
   if (closest.tokens < key.tokens.size()) return kNoBlock;
   const Block& block = store_[closest.id];
   const bool goes_on = block.token_count > key.tokens.size();
-  return goes_on && block.tier() == Tier::kPrimary ? closest.id : kNoBlock;
+  return goes_on && block.tier() == kPrimaryTier ? closest.id : kNoBlock;
 }
 
 // Rule 9. Keeps the last published block, which becomes the parent of the next one.

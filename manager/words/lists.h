@@ -50,8 +50,8 @@ struct InspectedBlock {
   uint32_t token_start = 0;  // The block's first token, in the prompt.
   uint32_t token_count = 0;  // The number of its first tokens that match the prompt.
   BlockHandle block;
-  Tier tier = Tier::kPrimary;  // The nearest tier that has its bytes.
-  TierSet lower;               // Farther tiers with a copy.
+  Tier tier = kPrimaryTier;  // The nearest tier that has its bytes.
+  TierSet lower;             // Farther tiers with a copy.
   BlockHash hash;
   Priority priority;
   uint32_t holders = 0;  // Sequences, pins and deferred releases.

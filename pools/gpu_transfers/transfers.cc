@@ -140,7 +140,7 @@ class CudaTransfers final : public Transfers {
 };
 
 absl::Status CudaTransfers::Start() {
-  const MemoryPlace place = pools_->place(Tier::kPrimary);
+  const MemoryPlace place = pools_->place(kPrimaryTier);
   if (place.kind != MemoryKind::kCuda) {
     return MakeError(Reason::kInvalidArgument, "no pool lies on a CUDA device");
   }

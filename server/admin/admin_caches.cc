@@ -19,7 +19,7 @@ namespace {
 void TierToRow(const CacheParts& cache, const ManagerStats& stats, size_t tier,
                v1::CacheTierRow* out) {
   const CacheInfo& info = cache.manager->info();
-  out->set_name(info.TierName(static_cast<Tier>(tier)));
+  out->set_name(info.TierName(Tier(tier)));
   out->set_medium(MediumToProto(info.tiers[tier].medium));
   if (tier < cache.tier_bytes.size()) out->set_bytes(cache.tier_bytes[tier].bytes);
   uint64_t capacity = 0;

@@ -20,11 +20,11 @@ namespace {
 
 void TierToStatus(Tier tier, const WindowStats& stats, uint64_t block_bytes,
                   const MemoryPlace& place, v1::TierStatus* out) {
-  const PriorityCounts& priorities = stats.cached_by_priority[static_cast<size_t>(tier)];
+  const PriorityCounts& priorities = stats.cached_by_priority[tier.value()];
   out->set_memory_kind(MemoryKindToProto(place.kind));
   out->set_device(static_cast<uint32_t>(place.device));
   out->set_tier(TierToProto(tier));
-  SetDeclared(kTierMetrics, stats.tiers[static_cast<size_t>(tier)], out);
+  SetDeclared(kTierMetrics, stats.tiers[tier.value()], out);
   out->set_block_bytes(block_bytes);
   for (uint32_t priority = 0; priority < priorities.size(); ++priority) {
     if (priorities[priority] == 0) continue;
@@ -39,14 +39,13 @@ void WindowToStatus(uint32_t index, const WindowStats& stats, uint64_t block_byt
   out->set_window_size(WindowToProto(stats.window));
   for (size_t tier = 0; tier < stats.tiers.size(); ++tier) {
     if (stats.tiers[tier].capacity == 0) continue;
-    TierToStatus(static_cast<Tier>(tier), stats, block_bytes, pools.place(static_cast<Tier>(tier)),
-                 out->add_tiers());
+    TierToStatus(Tier(tier), stats, block_bytes, pools.place(Tier(tier)), out->add_tiers());
     v1::TierStatus* const told = out->mutable_tiers(out->tiers_size() - 1);
-    told->set_name(cache.TierName(static_cast<Tier>(tier)));
+    told->set_name(cache.TierName(Tier(tier)));
     if (cache.tiers[tier].medium == Medium::kDisk) {
       told->clear_memory_kind();  // A disk is not memory.
-    } else if (pools.place(static_cast<Tier>(tier)).kind == MemoryKind::kHost) {
-      told->set_memory_pages(MemoryPagesToProto(pools.pages(index, static_cast<Tier>(tier))));
+    } else if (pools.place(Tier(tier)).kind == MemoryKind::kHost) {
+      told->set_memory_pages(MemoryPagesToProto(pools.pages(index, Tier(tier))));
     }
     uint64_t hit_tokens = 0;
     for (const TenantCounters& tenant : stats.tenants) {

@@ -58,8 +58,8 @@ void TransfersToStatus(const TransferStats& stats, const DiskNumbers* disk, cons
                        v1::TransferStatus* out) {
   for (size_t from = 0; from < kMaxTiers; ++from) {
     for (size_t to = 0; to < kMaxTiers; ++to) {
-      const auto source = static_cast<Tier>(from);
-      const auto target = static_cast<Tier>(to);
+      const Tier source(from);
+      const Tier target(to);
       const TransferStats::Direction& direction = stats.direction(source, target);
       if (direction.copies == 0) continue;
       v1::TransferDirection* const proto = AddDirection(source, target, cache, out);
@@ -69,8 +69,8 @@ void TransfersToStatus(const TransferStats& stats, const DiskNumbers* disk, cons
     }
   }
   if (disk != nullptr) {
-    const auto last = static_cast<Tier>(cache.tiers.size() - 1);
-    const auto above = static_cast<Tier>(cache.tiers.size() - 2);
+    const Tier last(cache.tiers.size() - 1);
+    const Tier above(cache.tiers.size() - 2);
     AddDiskDirection(above, last, disk->stats, &DiskStats::Window::written, cache, out);
     AddDiskDirection(last, above, disk->stats, &DiskStats::Window::read, cache, out);
   }
@@ -81,7 +81,7 @@ void TransfersToStatus(const TransferStats& stats, const DiskNumbers* disk, cons
 
 void DiskToStatus(const ManagerStats& stats, const DiskNumbers& disk, const CacheInfo& cache,
                   v1::DiskStatus* out) {
-  out->set_tier(TierToProto(static_cast<Tier>(cache.tiers.size() - 1)));
+  out->set_tier(TierToProto(Tier(cache.tiers.size() - 1)));
   out->set_tier_name(disk.tier);
   out->set_path(Printable(disk.path));
   out->set_write_bytes_per_second(disk.write_bytes_per_second);

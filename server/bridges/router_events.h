@@ -22,7 +22,7 @@ namespace pagoda::server {
 // `parent`; it is absent for the first block of a sequence.
 struct BlocksStored {
   WindowSize window = kFullAttention;
-  Tier tier = Tier::kPrimary;
+  Tier tier = kPrimaryTier;
   // Another tier below the first one has the blocks, too. Nothing changes for readers that
   // distinguish only the first tier and the tiers below. The same holds in BlocksRemoved.
   bool also_below = false;
@@ -37,7 +37,7 @@ struct BlocksStored {
 // Blocks left a tier.
 struct BlocksRemoved {
   WindowSize window = kFullAttention;
-  Tier tier = Tier::kPrimary;
+  Tier tier = kPrimaryTier;
   bool also_below = false;
   std::vector<BlockHash> hashes;
   friend bool operator==(const BlocksRemoved&, const BlocksRemoved&) = default;

@@ -31,7 +31,7 @@ BlocksRemoved* OpenRemoval(std::vector<RouterEvent>& out, TenantId tenant, Windo
 
 // Whether the set has the tier and also a nearer one.
 bool IsCopy(TierSet tiers, Tier tier) {
-  return tiers.contains(tier) && (tiers.bits() & ((1u << static_cast<int>(tier)) - 1)) != 0;
+  return tiers.contains(tier) && (tiers.bits() & ((1u << tier.value()) - 1)) != 0;
 }
 
 bool IsFull(const BlocksStored& run) {
@@ -58,9 +58,9 @@ RouterTranslator::RouterTranslator(Options options) : options_(std::move(options
 }
 
 bool RouterTranslator::Window::AlsoBelow(Tier tier, BlockHash hash) const {
-  if (tier == Tier::kPrimary) return false;
+  if (tier == kPrimaryTier) return false;
   for (size_t t = 1; t < kMaxTiers; ++t) {
-    if (t != static_cast<size_t>(tier) && blocks[t].contains(hash)) return true;
+    if (t != tier.value() && blocks[t].contains(hash)) return true;
   }
   return false;
 }
@@ -127,7 +127,7 @@ void RouterTranslator::EmitWindow(const Window& window,
     if (node.kind != Kind::kWhole) continue;
     auto& by_tier = blocks[node.hash];
     node.tiers.ForEach([&](Tier tier) {
-      const Node*& block = by_tier[static_cast<size_t>(tier)];
+      const Node*& block = by_tier[tier.value()];
       if (block == nullptr) block = &node;
     });
   }
@@ -139,7 +139,7 @@ void RouterTranslator::EmitWindow(const Window& window,
     events.erase(events.begin());
   };
   const auto add = [&](const Node& node, Tier tier, bool also_below) {
-    std::vector<RouterEvent>& own = open[static_cast<size_t>(tier)];
+    std::vector<RouterEvent>& own = open[tier.value()];
     BlocksStored* run = own.empty() ? nullptr : &std::get<BlocksStored>(own.back().what);
     if (EmitStored(window, node, tier, also_below, run, own) == run) return;
     if (own.size() > 1) tell_oldest(own);
@@ -208,7 +208,7 @@ bool RouterTranslator::Enter(Window& window, Node& node, Tier tier) {
 void RouterTranslator::Leave(Window& window, Node& node, Tier tier, std::vector<RouterEvent>& out) {
   node.tiers.Remove(tier);
   if (--window.count(tier, node.hash) > 0) return;
-  window.blocks[static_cast<size_t>(tier)].erase(node.hash);
+  window.blocks[tier.value()].erase(node.hash);
   const bool also_below = window.AlsoBelow(tier, node.hash);
   BlocksRemoved* removed = OpenRemoval(out, node.tenant, window.size, tier, also_below);
   if (removed == nullptr) {

@@ -87,7 +87,7 @@ class RouterTranslator {
     // By tier: the number of whole blocks of each hash.
     std::array<absl::flat_hash_map<BlockHash, uint32_t>, kMaxTiers> blocks;
 
-    uint32_t& count(Tier tier, BlockHash hash) { return blocks[static_cast<size_t>(tier)][hash]; }
+    uint32_t& count(Tier tier, BlockHash hash) { return blocks[tier.value()][hash]; }
     // Whether `tier` and another tier that has the hash are both below the first tier.
     bool AlsoBelow(Tier tier, BlockHash hash) const;
     bool empty() const;

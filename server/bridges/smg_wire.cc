@@ -20,7 +20,7 @@ void StoredToSmg(const BlocksStored& stored, uint32_t tokens_per_block, wire::Kv
     if (stored.name_space->lora_id.has_value()) {
       block->set_lora_id(static_cast<int64_t>(*stored.name_space->lora_id));
     }
-    block->set_cache_level(static_cast<int32_t>(stored.tier));
+    block->set_cache_level(stored.tier.value());
   }
 }
 
@@ -55,7 +55,7 @@ void RouterBatchToSmg(const RouterBatch& batch, const SmgShape& shape, const Vie
       for (const BlockHash hash : removed->hashes) {
         to->mutable_removed()->add_block_hashes(Signed(hash));
       }
-      to->mutable_removed()->set_cache_level(static_cast<int32_t>(removed->tier));
+      to->mutable_removed()->set_cache_level(removed->tier.value());
     } else {
       to->mutable_cleared();
     }

@@ -314,7 +314,7 @@ class Encoder {
 
 }  // namespace
 
-const char* MediumName(Tier tier) { return tier == Tier::kPrimary ? "GPU" : "CPU"; }
+const char* MediumName(Tier tier) { return tier == kPrimaryTier ? "GPU" : "CPU"; }
 
 size_t LargestVllmPayload(const VllmShape& shape, size_t max_bytes) {
   const size_t block = kFrameBytes + kMaxEventFrame + 2 * kMaxSaltName +

@@ -56,8 +56,8 @@ absl::StatusOr<std::unique_ptr<KeptLearning>> KeptLearning::Open(const CacheLayo
     kept->tables_.emplace_back();
     if (core->restart().Learned(w).empty()) continue;
     const WindowSize window = layout.windows()[w].window;
-    absl::StatusOr<KeptTable> table = KeptTable::Create(
-        TableName(kept->instance_, window), StampsFingerprint(layout, w, Tier::kPrimary));
+    absl::StatusOr<KeptTable> table = KeptTable::Create(TableName(kept->instance_, window),
+                                                        StampsFingerprint(layout, w, kPrimaryTier));
     if (!table.ok()) return table.status();
     kept->tables_.back().emplace(*std::move(table));
     Restore(*kept->tables_.back(), window, w, *core);

@@ -65,7 +65,7 @@ absl::StatusOr<Config::Cache> WithSizesOfTheLastRun(Config::Cache cache, const C
   for (size_t t = 0; t < sized.tiers.size(); ++t) {
     TierBudget& budget = sized.tiers[t].size;
     if (!std::holds_alternative<FractionBudget>(budget)) continue;
-    const auto tier = static_cast<Tier>(t);
+    const Tier tier(t);
     const bool is_above_disk = t + 1 < sized.tiers.size() && sized.tiers[t + 1].on_disk();
     const uint32_t extra_slots = SpareSlots(tier) + (is_above_disk ? kStagingSlots : 0);
     std::optional<std::vector<uint32_t>> blocks =

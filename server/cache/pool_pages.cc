@@ -43,7 +43,7 @@ std::vector<PagesLine> DescribePages(const PoolSet& pools,
   const std::optional<MemoryPages> named = NamedPages(asked);
   std::vector<PagesLine> lines;
   for (size_t t = 0; t < pools.num_tiers(); ++t) {
-    const auto tier = static_cast<Tier>(t);
+    const Tier tier(t);
     const std::array<uint64_t, kNumMemoryPages> bytes = pools.BytesByPages(tier);
     const std::string text = BytesText(bytes);
     if (text.empty()) continue;

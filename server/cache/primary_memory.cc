@@ -135,7 +135,7 @@ std::vector<TierSpec> TiersOf(const Config::Cache& cache, const SizingPlan& size
     const size_t t = tiers.size();
     tiers.push_back({.name = tier.name,
                      .medium = sizes.media[t],
-                     .blocks = sizes.blocks(static_cast<Tier>(t)),
+                     .blocks = sizes.blocks(Tier(t)),
                      .min_priority = Priority(static_cast<uint8_t>(tier.min_priority)),
                      .watermark_permille = tier.watermark_permille,
                      .write_bytes_per_second = tier.write_bytes_per_second});

@@ -71,7 +71,7 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
 uint64_t HostBytes(const SizingPlan& sizes, bool primary_on_device) {
   uint64_t bytes = 0;
   for (size_t t = primary_on_device ? 1 : 0; t < sizes.num_tiers(); ++t) {
-    if (sizes.media[t] != Medium::kDisk) bytes += sizes.bytes(static_cast<Tier>(t));
+    if (sizes.media[t] != Medium::kDisk) bytes += sizes.bytes(Tier(t));
   }
   return bytes;
 }
@@ -163,8 +163,7 @@ absl::StatusOr<std::unique_ptr<ServedCache>> ServedCache::Create(Plan plan) {
   if (absl::Status status = cache->RememberWriters(); !status.ok()) return status;
   if (absl::Status status = cache->OpenInterfaces(); !status.ok()) return status;
   for (size_t t = 0; t < sizes->num_tiers(); ++t) {
-    cache->parts_.tier_bytes.push_back(
-        {.medium = sizes->media[t], .bytes = sizes->bytes(static_cast<Tier>(t))});
+    cache->parts_.tier_bytes.push_back({.medium = sizes->media[t], .bytes = sizes->bytes(Tier(t))});
   }
   return cache;
 }
@@ -225,7 +224,7 @@ absl::Status ServedCache::OpenDisk(const SizingPlan& sizes) {
   const auto disk = std::find(sizes.media.begin(), sizes.media.end(), Medium::kDisk);
   if (disk == sizes.media.end()) return absl::OkStatus();
   const auto index = static_cast<size_t>(disk - sizes.media.begin());
-  const auto tier = static_cast<Tier>(index);
+  const Tier tier(index);
   absl::StatusOr<std::unique_ptr<DiskTier>> opened = DiskTier::Open(
       *layout_,
       {.config = config_.cache.AllTiers()[index],
@@ -247,7 +246,7 @@ absl::Status ServedCache::StartTransfers() {
   const auto done = [this](Ticket ticket, const absl::Status& status) {
     OnCopyDone(ticket, status);
   };
-  if (pools_->place(Tier::kPrimary).kind == MemoryKind::kHost) {
+  if (pools_->place(kPrimaryTier).kind == MemoryKind::kHost) {
     auto transfers = std::make_unique<HostTransfers>(
         pools_.get(), HostTransfers::Options{.num_threads = config_.cache.offload.copy_threads},
         done);

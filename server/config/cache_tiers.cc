@@ -26,7 +26,7 @@ std::vector<Config::Cache::TierConfig> Config::Cache::AllTiers() const {
     if (!none) all.push_back({.size = secondary, .min_priority = offload.min_priority});
   }
   for (size_t t = 0; t < all.size(); ++t) {
-    if (all[t].name.empty()) all[t].name = DefaultTierName(static_cast<Tier>(t));
+    if (all[t].name.empty()) all[t].name = DefaultTierName(Tier(t));
   }
   return all;
 }

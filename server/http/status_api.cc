@@ -102,10 +102,10 @@ absl::StatusOr<std::string> BlocksJson(const CacheParts& parts) {
     v1::WindowBlockMap* const window = map.add_windows();
     window->set_window_size(WindowToProto(cache.windows[w].window));
     for (size_t t = 0; t < cache.tiers.size(); ++t) {
-      const std::vector<SlotState> states = parts.manager->SlotStates(w, static_cast<Tier>(t));
+      const std::vector<SlotState> states = parts.manager->SlotStates(w, Tier(t));
       if (states.empty()) continue;
       v1::TierBlockMap* const tier = window->add_tiers();
-      tier->set_tier(TierToProto(static_cast<Tier>(t)));
+      tier->set_tier(TierToProto(Tier(t)));
       tier->set_name(cache.tiers[t].name);
       SlotsToCells(states, kMapCells, tier);
     }

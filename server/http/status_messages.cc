@@ -29,7 +29,7 @@ struct SummaryWriter {
     for (size_t tier = 0; tier < event.blocks_per_tier.size(); ++tier) {
       if (event.blocks_per_tier[tier] == 0) continue;
       v1::TierCapacity* const capacity = out->add_capacity();
-      capacity->set_tier(TierToProto(static_cast<Tier>(tier)));
+      capacity->set_tier(TierToProto(Tier(tier)));
       capacity->set_blocks(event.blocks_per_tier[tier]);
     }
     BlocksToSummary(event.blocks, kItself, out);
@@ -114,7 +114,7 @@ void HistoryToProto(absl::Span<const StatusSample> samples, const CacheInfo& cac
   *out->mutable_interval() = DurationToProto(StatusHistory::kInterval);
   for (size_t t = 0; t < cache.tiers.size(); ++t) {
     v1::TierHistory* const tier = out->add_tiers();
-    tier->set_tier(TierToProto(static_cast<Tier>(t)));
+    tier->set_tier(TierToProto(Tier(t)));
     tier->set_name(cache.tiers[t].name);
     for (const StatusSample& sample : samples) tier->add_used_blocks(sample.used[t]);
   }

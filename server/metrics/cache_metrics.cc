@@ -63,7 +63,7 @@ class ByTenant {
 
 // A label's value: the tier's name in this cache.
 std::string TierLabel(const CacheNumbers& numbers, size_t tier) {
-  return numbers.info.TierName(static_cast<Tier>(tier));
+  return numbers.info.TierName(Tier(tier));
 }
 
 // The tiers that have blocks.

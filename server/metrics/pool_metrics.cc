@@ -14,7 +14,7 @@ std::vector<prometheus::MetricFamily> CollectPoolMetrics(const PoolSet& pools,
   auto bytes =
       GaugeFamily("pagoda_pool_bytes", "Bytes of a tier's pools in host memory, by page size.");
   for (size_t t = 0; t < pools.num_tiers(); ++t) {
-    const auto tier = static_cast<Tier>(t);
+    const Tier tier(t);
     const std::array<uint64_t, kNumMemoryPages> by_pages = pools.BytesByPages(tier);
     if (std::all_of(by_pages.begin(), by_pages.end(), [](uint64_t one) { return one == 0; })) {
       continue;

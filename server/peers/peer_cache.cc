@@ -40,7 +40,7 @@ PeerCache::PeerCache(Options options)
     window.value_bytes = kStoredHeaderBytes;
     for (const PoolLayout& pool : from.pools) window.value_bytes += pool.slot_stride_bytes();
     for (size_t t = 0; t < options_.pools->num_tiers(); ++t) {
-      const auto tier = static_cast<Tier>(t);
+      const Tier tier(t);
       std::vector<Memory>& pools = window.pools.emplace_back(from.pools.size());
       if (options_.pools->num_slots(w, tier) == 0) continue;
       for (uint32_t p = 0; p < pools.size(); ++p) {
@@ -99,7 +99,7 @@ std::optional<PeerCache::Value> PeerCache::Get(uint32_t window_index,
   if (!before.has_value()) return std::nullopt;
   const Window& window = windows_[window_index];
   std::vector<absl::Span<const std::byte>> pieces;
-  for (const Memory& pool : window.pools[static_cast<size_t>(before->slot.tier)]) {
+  for (const Memory& pool : window.pools[before->slot.tier.value()]) {
     if (pool.slots == nullptr) return std::nullopt;
     pieces.emplace_back(pool.slots + before->slot.slot.value() * pool.slot_bytes, pool.slot_bytes);
   }

@@ -196,7 +196,7 @@ void ConformanceTest::ForEachToken(
     const BlockHandle& block = table.blocks.at(tokens_per_block.BlockForToken(token));
     ASSERT_NE(block.id, kNoBlock) << "the place of token " << token << " is needed";
     visit({.window = table.window,
-           .slot = {Tier::kPrimary, block.slot},
+           .slot = {kPrimaryTier, block.slot},
            .offset = tokens_per_block.OffsetInBlock(token)},
           token);
   }
@@ -375,7 +375,7 @@ void ConformanceTest::Maintain(uint32_t max_blocks) {
 
 TierOccupancy ConformanceTest::InTier(Tier tier, WindowSize window) const {
   for (const WindowStats& stats : core_->Stats().windows) {
-    if (stats.window == window) return stats.tiers[static_cast<size_t>(tier)];
+    if (stats.window == window) return stats.tiers[tier.value()];
   }
   ADD_FAILURE() << "no window " << WindowName(window);
   return {};

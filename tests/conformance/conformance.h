@@ -158,10 +158,10 @@ class ConformanceTest : public ::testing::Test {
 
   TierOccupancy InTier(Tier tier, WindowSize window = kFullAttention) const;
   TierOccupancy Primary(WindowSize window = kFullAttention) const {
-    return InTier(Tier::kPrimary, window);
+    return InTier(kPrimaryTier, window);
   }
   TierOccupancy Secondary(WindowSize window = kFullAttention) const {
-    return InTier(Tier::kSecondary, window);
+    return InTier(Tier(1), window);
   }
   uint32_t Used(WindowSize window = kFullAttention) const;
   uint32_t Available(WindowSize window = kFullAttention) const;

@@ -52,7 +52,7 @@ TEST_F(EventsTest, NewContentIsStoredOnceUnderItsParent) {
   EXPECT_THAT(stored.tokens, ElementsAreArray(Range(0, 7)));
   ASSERT_THAT(stored.blocks, SizeIs(2));
   for (const StoredBlock& block : stored.blocks) {
-    EXPECT_EQ(block.tier, Tier::kPrimary);
+    EXPECT_EQ(block.tier, kPrimaryTier);
     EXPECT_EQ(block.priority, kDefaultPriority);
     EXPECT_EQ(block.token_count, 4u);
   }

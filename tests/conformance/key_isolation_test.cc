@@ -229,11 +229,11 @@ class NamedPrefixTest : public ConformanceTest {
     EXPECT_EQ(Run(keep)->blocks, 2u);
     EXPECT_EQ(Run(named(OffloadPrefix{}))->blocks, 2u);
     for (const InspectedBlock& block : inspect().blocks) {
-      EXPECT_EQ(block.tier, Tier::kSecondary);
+      EXPECT_EQ(block.tier, Tier(1));
       EXPECT_EQ(block.priority, Priority{90});
     }
     EXPECT_EQ(Run(named(PrefetchPrefix{}))->blocks, 2u);
-    EXPECT_EQ(inspect().blocks.front().tier, Tier::kPrimary);
+    EXPECT_EQ(inspect().blocks.front().tier, kPrimaryTier);
 
     EXPECT_EQ(Run(named(InvalidatePrefix{}))->removed_blocks, 1u) << "what begins with all of it";
     EXPECT_EQ(inspect().matched_tokens, 4u);

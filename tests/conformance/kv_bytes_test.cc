@@ -26,7 +26,7 @@ class KvBytesTest : public ConformanceTest {
          .layers =
              std::vector(2, LayerSpec{.num_kv_heads = 2, .head_dim = 4, .dtype = kDTypeOf<T>})});
     ASSERT_TRUE(layout.ok());
-    auto pools = PoolSet::Create(*layout, {.tiers = {{4}, {SlotsFor(Tier::kSecondary, 4)}}},
+    auto pools = PoolSet::Create(*layout, {.tiers = {{4}, {SlotsFor(Tier(1), 4)}}},
                                  absl::StrCat("kv-bytes-test-", getpid()));
     ASSERT_TRUE(pools.ok()) << pools.status();
     pools_ = *std::move(pools);

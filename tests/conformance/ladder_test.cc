@@ -21,7 +21,7 @@ class LadderTest : public ConformanceTest {
   void MakeLadder(const std::vector<uint32_t>& blocks) {
     std::vector<TierSpec> tiers;
     for (const uint32_t count : blocks) {
-      tiers.push_back({.name = DefaultTierName(static_cast<Tier>(tiers.size())),
+      tiers.push_back({.name = DefaultTierName(Tier(tiers.size())),
                        .blocks = {count},
                        .min_priority = Priority{0}});
     }
@@ -44,7 +44,7 @@ TEST_F(LadderTest, WhatComesUpLeavesACopyBelow) {
   TakeEvents();
   EXPECT_EQ(Add(2, Range(0, 4)), 4u);
   const auto updated = TakeOnly<UpdatedEvent>();
-  EXPECT_EQ(updated.tier, (Change<Tier>{Tier::kSecondary, Tier::kPrimary}));
+  EXPECT_EQ(updated.tier, (Change<Tier>{Tier(1), kPrimaryTier}));
   EXPECT_EQ(updated.lower, (Change<TierSet>{kNone, kBelow}));
   EXPECT_EQ(RequireCached(Range(0, 3)).lower, kBelow);
   EXPECT_EQ(Secondary().duplicates, 1u);
@@ -64,7 +64,7 @@ TEST_F(LadderTest, ABlockWithACopyBelowGoesDownWithoutACopy) {
   const auto updated = OfType<UpdatedEvent>(TakeEvents());
   ASSERT_THAT(updated, SizeIs(2));
   for (const UpdatedEvent& update : updated) {
-    EXPECT_EQ(update.tier, (Change<Tier>{Tier::kPrimary, Tier::kSecondary}));
+    EXPECT_EQ(update.tier, (Change<Tier>{kPrimaryTier, Tier(1)}));
     EXPECT_EQ(update.lower, (Change<TierSet>{kBelow, kNone}));
   }
   EXPECT_EQ(Secondary().duplicates, 0u);
@@ -88,9 +88,9 @@ TEST_F(LadderTest, DuplicatesGoBeforeAnythingElse) {
   EXPECT_EQ(updated[0].id, RequireCached(Range(10, 13)).id);
   EXPECT_EQ(updated[0].tier, std::nullopt);
   EXPECT_EQ(updated[0].lower, (Change<TierSet>{kBelow, kNone}));
-  EXPECT_EQ(TierOf(Range(0, 3)), Tier::kSecondary);
-  EXPECT_EQ(TierOf(Range(10, 13)), Tier::kPrimary);
-  EXPECT_EQ(TierOf(Range(20, 23)), Tier::kSecondary);
+  EXPECT_EQ(TierOf(Range(0, 3)), Tier(1));
+  EXPECT_EQ(TierOf(Range(10, 13)), kPrimaryTier);
+  EXPECT_EQ(TierOf(Range(20, 23)), Tier(1));
 }
 
 TEST_F(LadderTest, OfABlockThatLeavesAllCopiesGo) {
@@ -117,7 +117,7 @@ TEST_F(LadderTest, WhatFailsToComeUpIsCachedBelow) {
   TakeEvents();
   Complete(pending().begin()->first, absl::DataLossError("planted"));
   const auto updated = TakeOnly<UpdatedEvent>();
-  EXPECT_EQ(updated.tier, (Change<Tier>{Tier::kPrimary, Tier::kSecondary}));
+  EXPECT_EQ(updated.tier, (Change<Tier>{kPrimaryTier, Tier(1)}));
   EXPECT_EQ(updated.lower, (Change<TierSet>{kBelow, kNone}));
   copies_ = Copies::kAtOnce;
   EXPECT_EQ(Add(2, Range(0, 4)), 4u);
@@ -149,8 +149,8 @@ TEST_F(LadderTest, AVictimFallsOneTierAndWhatItDisplacesTheNext) {
   Serve(4, Range(30, 33));
   EXPECT_EQ(TierOf(Range(0, 3)), Tier{3});
   EXPECT_EQ(TierOf(Range(10, 13)), Tier{2});
-  EXPECT_EQ(TierOf(Range(20, 23)), Tier::kSecondary);
-  EXPECT_EQ(TierOf(Range(30, 33)), Tier::kPrimary);
+  EXPECT_EQ(TierOf(Range(20, 23)), Tier(1));
+  EXPECT_EQ(TierOf(Range(30, 33)), kPrimaryTier);
   TakeEvents();
   Serve(5, Range(40, 43));
   const auto removed = OfType<RemovedEvent>(TakeEvents());
@@ -176,12 +176,12 @@ TEST_F(LadderTest, APathFallsWithItsEndFirst) {
   Serve(1, Range(0, 7));
   Serve(2, Range(100, 107));
   EXPECT_EQ(TierOf(Range(0, 7)), Tier{2});
-  EXPECT_EQ(TierOf(Range(0, 3)), Tier::kSecondary);
+  EXPECT_EQ(TierOf(Range(0, 3)), Tier(1));
   Serve(3, Range(200, 207));
   EXPECT_EQ(TierOf(Range(0, 7)), std::nullopt);
   EXPECT_EQ(TierOf(Range(0, 3)), Tier{2});
   EXPECT_EQ(TierOf(Range(100, 107)), Tier{2});
-  EXPECT_EQ(TierOf(Range(100, 103)), Tier::kSecondary);
+  EXPECT_EQ(TierOf(Range(100, 103)), Tier(1));
 }
 
 TEST_F(LadderTest, WhatComesUpFromTheFarthestTierSwapsWithAllAboveIt) {
@@ -189,7 +189,7 @@ TEST_F(LadderTest, WhatComesUpFromTheFarthestTierSwapsWithAllAboveIt) {
   for (uint32_t i = 0; i < 4; ++i) Serve(i + 1, Range(100 * i, 100 * i + 7));
   ASSERT_EQ(TierOf(Range(0, 7)), Tier{3});
   Prefetch(Range(0, 7));
-  EXPECT_EQ(TierOf(Range(0, 7)), Tier::kPrimary);
+  EXPECT_EQ(TierOf(Range(0, 7)), kPrimaryTier);
   EXPECT_EQ(TierOf(Range(100, 107)), Tier{3});
   for (uint32_t i = 0; i < 4; ++i) {
     EXPECT_EQ(Match(Range(100 * i, 100 * i + 8)), 8u) << "nothing is lost";

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<PoolBytes>> PoolBytes::Create(const CacheLayout& 
   for (size_t t = 0; t < tiers.size(); ++t) {
     std::vector<uint32_t>& of_tier = slots.tiers.emplace_back();
     for (size_t w = 0; w < layout.windows().size(); ++w) {
-      of_tier.push_back(SlotsFor(static_cast<Tier>(t), tiers[t].blocks_in(w)));
+      of_tier.push_back(SlotsFor(Tier(t), tiers[t].blocks_in(w)));
     }
   }
   auto bytes = absl::WrapUnique(new PoolBytes);

@@ -113,7 +113,7 @@ TEST_F(QueueTest, ALowPriorityGoesFirstAndIsNotOffloaded) {
   EXPECT_FALSE(IsCached(Prompt(2)));
   EXPECT_THAT(OfType<UpdatedEvent>(TakeEvents()), IsEmpty());
   TakeOne(4);
-  EXPECT_EQ(RequireCached(Prompt(1)).tier, Tier::kSecondary);
+  EXPECT_EQ(RequireCached(Prompt(1)).tier, Tier(1));
 }
 
 TEST_F(QueueTest, ADurationRunsFromTheReleaseOn) {

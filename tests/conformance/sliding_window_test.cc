@@ -166,13 +166,13 @@ TEST_F(SlidingWindowTest, AMatchBringsUpWhatTheWindowReaches) {
   Serve(1, Range(0, 15));
   Serve(2, Range(100, 115));
   const auto tier_of = [&](const Tokens& prefix) { return RequireCached(prefix, {}, window).tier; };
-  EXPECT_EQ(tier_of(Range(0, 15)), Tier::kSecondary);
+  EXPECT_EQ(tier_of(Range(0, 15)), Tier(1));
   EXPECT_EQ(Add(3, Range(0, 16)), 16u);
   EXPECT_THAT(Filled(3, window), ElementsAre(false, false, true, true, true));
-  EXPECT_EQ(tier_of(Range(0, 3)), Tier::kSecondary);
-  EXPECT_EQ(tier_of(Range(0, 7)), Tier::kSecondary);
-  EXPECT_EQ(tier_of(Range(0, 11)), Tier::kPrimary);
-  EXPECT_EQ(tier_of(Range(0, 15)), Tier::kPrimary);
+  EXPECT_EQ(tier_of(Range(0, 3)), Tier(1));
+  EXPECT_EQ(tier_of(Range(0, 7)), Tier(1));
+  EXPECT_EQ(tier_of(Range(0, 11)), kPrimaryTier);
+  EXPECT_EQ(tier_of(Range(0, 15)), kPrimaryTier);
 }
 
 TEST_F(SlidingWindowTest, APinHoldsWhatItsEndNeeds) {

@@ -14,8 +14,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr Change<Tier> kDown{Tier::kPrimary, Tier::kSecondary};
-constexpr Change<Tier> kUp{Tier::kSecondary, Tier::kPrimary};
+constexpr Change<Tier> kDown{kPrimaryTier, Tier(1)};
+constexpr Change<Tier> kUp{Tier(1), kPrimaryTier};
 
 class TiersTest : public ConformanceTest {
  protected:
@@ -77,7 +77,7 @@ TEST_F(TiersTest, AtLeastTheThresholdMovesDown) {
   Serve(2, Range(10, 13), ByBlock({30}));
   Add(3, Range(100, 107));
   EXPECT_EQ(TierOf(Range(0, 3)), std::nullopt);
-  EXPECT_EQ(TierOf(Range(10, 13)), Tier::kSecondary);
+  EXPECT_EQ(TierOf(Range(10, 13)), Tier(1));
 }
 
 TEST_F(TiersTest, AParentFollowsItsChildrenWhateverItsPriority) {
@@ -94,7 +94,7 @@ TEST_F(TiersTest, WhatComesDownDisplacesTheOldest) {
   Serve(1, Range(0, 3));
   Serve(2, Range(10, 13));
   const TreeEntry first = RequireCached(Range(0, 3)), second = RequireCached(Range(10, 13));
-  EXPECT_EQ(first.tier, Tier::kSecondary);
+  EXPECT_EQ(first.tier, Tier(1));
   TakeEvents();
   Serve(3, Range(20, 23));
   const std::vector<Event> events = TakeEvents();
@@ -114,7 +114,7 @@ TEST_F(TiersTest, AParentDoesNotDisplaceItsOnlyChild) {
   Make(4, 2, 1);
   Serve(1, Range(0, 7), ByBlock({10, 80}));
   Add(2, Range(100, 103));
-  ASSERT_EQ(TierOf(Range(0, 7)), Tier::kSecondary);
+  ASSERT_EQ(TierOf(Range(0, 7)), Tier(1));
   TakeEvents();
   Add(3, Range(200, 203));
   std::vector<RemovalReason> reasons;
@@ -135,7 +135,7 @@ TEST_F(TiersTest, AnOffloadGoesUpToTheFirstHeldBlock) {
   EXPECT_EQ(Offload(Range(0, 11)), 2u);
   EXPECT_THAT(TakeMoves(), ElementsAre(std::pair(RequireCached(Range(0, 11)).id, kDown),
                                        std::pair(RequireCached(Range(0, 7)).id, kDown)));
-  EXPECT_EQ(TierOf(Range(0, 3)), Tier::kPrimary);
+  EXPECT_EQ(TierOf(Range(0, 3)), kPrimaryTier);
   EXPECT_EQ(Offload(Range(0, 11)), 0u) << "they are there";
 }
 
@@ -148,8 +148,8 @@ TEST_F(TiersTest, APrefetchGoesAsFarAsSlotsCanBeFreed) {
   ASSERT_TRUE(prefetched.ok());
   EXPECT_EQ(prefetched->matched_tokens, 12u);
   EXPECT_EQ(prefetched->blocks, 1u);
-  EXPECT_EQ(TierOf(Range(0, 3)), Tier::kPrimary);
-  EXPECT_EQ(TierOf(Range(0, 7)), Tier::kSecondary);
+  EXPECT_EQ(TierOf(Range(0, 3)), kPrimaryTier);
+  EXPECT_EQ(TierOf(Range(0, 7)), Tier(1));
 }
 
 TEST_F(TiersTest, WithoutASecondaryTierNothingMoves) {
@@ -198,7 +198,7 @@ TEST_F(TiersTest, AVictimDoesNotDisplaceWhatIsWorthMore) {
   TakeEvents();
   Add(4, Range(300, 303));  // One of the two must leave, and cannot be offloaded.
   EXPECT_EQ(TakeOnly<RemovedEvent>().reason, RemovalReason::kEvicted);
-  EXPECT_EQ(TierOf(Range(100, 103)), Tier::kSecondary);
+  EXPECT_EQ(TierOf(Range(100, 103)), Tier(1));
 }
 
 // --- Up ---
@@ -217,8 +217,8 @@ TEST_F(TiersTest, AMatchBringsTheWholePrefixUp) {
   ASSERT_EQ(pending().size(), 2u);
   EXPECT_EQ(added->ready, pending().rbegin()->first);
   for (const auto& [ticket, order] : pending()) {
-    EXPECT_EQ(order.source.tier, Tier::kSecondary);
-    EXPECT_EQ(order.target.tier, Tier::kPrimary);
+    EXPECT_EQ(order.source.tier, Tier(1));
+    EXPECT_EQ(order.target.tier, kPrimaryTier);
     EXPECT_EQ(order.num_tokens, 4u);
   }
 }
@@ -228,8 +228,8 @@ TEST_F(TiersTest, OfABlockBelowThatMatchesInPartItsFirstTokensAreCopied) {
   Serve(1, Range(0, 7));
   ASSERT_EQ(Offload(Range(0, 7)), 2u);
   EXPECT_EQ(Add(2, Range(0, 5) + Tokens{99}), 6u);
-  EXPECT_EQ(TierOf(Range(0, 3)), Tier::kPrimary);
-  EXPECT_EQ(TierOf(Range(0, 7)), Tier::kSecondary) << "it stays where it was";
+  EXPECT_EQ(TierOf(Range(0, 3)), kPrimaryTier);
+  EXPECT_EQ(TierOf(Range(0, 7)), Tier(1)) << "it stays where it was";
 }
 
 // Nothing is lost when two full tiers swap: a match onboards its blocks, and its victims take their
@@ -246,7 +246,7 @@ TEST_F(TiersTest, AMatchSwapsTwoFullTiers) {
   for (uint64_t id = 3; id < 9; ++id) {
     const bool turn = id % 2 == 1;
     EXPECT_EQ(Add(id, (turn ? a : b) + Tokens{99}), 8u);
-    EXPECT_EQ(TierOf(turn ? b : a), Tier::kSecondary);
+    EXPECT_EQ(TierOf(turn ? b : a), Tier(1));
     EXPECT_THAT(TakeMoves(), SizeIs(4));
     EXPECT_EQ(CachedBlocks(), 4u);
     Free(id);
@@ -261,8 +261,8 @@ TEST_F(TiersTest, APrefetchSwapsTwoFullTiers) {
   TakeEvents();
   EXPECT_EQ(Prefetch(Range(0, 7)), 2u);
   EXPECT_THAT(TakeMoves(), SizeIs(4));
-  EXPECT_EQ(TierOf(Range(0, 7)), Tier::kPrimary);
-  EXPECT_EQ(TierOf(Range(100, 107)), Tier::kSecondary);
+  EXPECT_EQ(TierOf(Range(0, 7)), kPrimaryTier);
+  EXPECT_EQ(TierOf(Range(100, 107)), Tier(1));
   EXPECT_EQ(Add(3, Range(0, 4)), 4u) << "and the bytes went with the blocks";
 }
 

@@ -213,7 +213,7 @@ TEST_P(BeamGoldenTest, OffloadedAndBroughtUpInTheMiddle) {
   std::atomic<int> brought_up = 0;
   ServedModel served = Serve({.blocks = {.primary_blocks = 22, .secondary_blocks = 256}},
                              [&](const CopyOrder& order) {
-                               brought_up += order.source.tier == Tier::kSecondary;
+                               brought_up += order.source.tier == Tier(1);
                                return absl::OkStatus();
                              });
   uint32_t preemptions = 0;

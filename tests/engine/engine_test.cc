@@ -231,7 +231,7 @@ TEST(EngineTest, ComputesAgainWhatACopyHasLost) {
   std::atomic<int> failed = 0;
   const auto sometimes = [&](const CopyOrder& order) {
     // The second block of the prompt is not onboarded.
-    if (!fail || order.target.tier != Tier::kPrimary || ++failed != 2) return absl::OkStatus();
+    if (!fail || order.target.tier != kPrimaryTier || ++failed != 2) return absl::OkStatus();
     return absl::DataLossError("planted");
   };
   EngineOn on(kTinyModel, {.secondary_blocks = 32, .before_copy = sometimes});

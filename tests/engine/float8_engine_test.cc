@@ -99,7 +99,7 @@ TEST_P(Float8EngineTest, OffloadedAndBroughtUpInTheMiddle) {
   const ServedModel served =
       Serve({.blocks = {.primary_blocks = 18, .secondary_blocks = 64}, .max_running_sequences = 1},
             [&](const CopyOrder& order) {
-              brought_up += order.source.tier == Tier::kSecondary;
+              brought_up += order.source.tier == Tier(1);
               return absl::OkStatus();
             });
   const std::vector<GoldenAnswer> answers =

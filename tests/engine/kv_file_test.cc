@@ -112,7 +112,7 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
     const uint64_t ticket = order.ticket.value();
     for (uint64_t seen = last; seen < ticket && !last.compare_exchange_weak(seen, ticket);) {
     }
-    if (order.target.tier == Tier::kPrimary) ++coming;
+    if (order.target.tier == kPrimaryTier) ++coming;
     return ticket == lost ? absl::DataLossError("planted") : absl::OkStatus();
   });
   const auto save = [&](uint64_t losing) {  // Counts the onboarded blocks from 1.
@@ -149,8 +149,8 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsLoaded) {
   const Golden golden = ReadGoldenCases({kTinyModel, kTinyModel})[2];
   std::atomic<bool> fails = false;
   Served served(kTinyModel, DType::kFloat32, [&](const CopyOrder& order) {
-    return fails && order.target.tier == Tier::kPrimary ? absl::DataLossError("planted")
-                                                        : absl::OkStatus();
+    return fails && order.target.tier == kPrimaryTier ? absl::DataLossError("planted")
+                                                      : absl::OkStatus();
   });
   served.Generate(golden.prompt, 1);
   ASSERT_TRUE(served.engine().SaveKv({}, golden.prompt, path).ok());

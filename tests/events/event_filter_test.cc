@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr TenantId kAlice{1};
-constexpr uint8_t kPrimaryOnly = 1 << static_cast<int>(Tier::kPrimary);
+constexpr uint8_t kPrimaryOnly = 1 << kPrimaryTier.value();
 constexpr uint8_t kStoredOnly = 1 << 1;
 
 std::vector<Event> Shown(const EventFilter& filter, const Event& event) {
@@ -22,13 +22,13 @@ std::vector<Event> Shown(const EventFilter& filter, const Event& event) {
   return shown;
 }
 
-StoredBlock Block(uint32_t id, Tier tier = Tier::kPrimary) {
+StoredBlock Block(uint32_t id, Tier tier = kPrimaryTier) {
   return {.id = BlockId{id}, .hash = BlockHash{id + 100}, .token_count = 2, .tier = tier};
 }
 
 // Blocks 1 to 4, one below the other; 2 lies in the secondary tier.
 Event Chain() {
-  StoredEvent stored{.blocks = {Block(1), Block(2, Tier::kSecondary), Block(3), Block(4)},
+  StoredEvent stored{.blocks = {Block(1), Block(2, Tier(1)), Block(3), Block(4)},
                      .tokens = {1, 1, 2, 2, 3, 3, 4, 4}};
   return {.revision = Revision{9}, .what = stored};
 }
@@ -57,8 +57,8 @@ TEST(EventFilterTest, AStoredEventFallsIntoThePartsThatStay) {
 }
 
 TEST(EventFilterTest, AMoveConcernsBothTiersAndARemovalAll) {
-  const Event move = {.what = UpdatedEvent{.id = BlockId{1},
-                                           .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary}}};
+  const Event move = {
+      .what = UpdatedEvent{.id = BlockId{1}, .tier = Change<Tier>{kPrimaryTier, Tier(1)}}};
   const Event priority = {
       .what =
           UpdatedEvent{.id = BlockId{1}, .priority = Change<Priority>{Priority{1}, Priority{2}}}};
@@ -88,7 +88,7 @@ TEST(EventFilterTest, ACopyThatComesOrGoesConcernsItsTier) {
   EXPECT_THAT(Shown({.tiers = 2}, {.what = dropped}), SizeIs(1));
   EXPECT_THAT(Shown({.tiers = 4}, {.what = dropped}), IsEmpty()) << "its copy there stays";
   // The block falls to its copy in the second tier; the copy in the third stays.
-  dropped.tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary};
+  dropped.tier = Change<Tier>{kPrimaryTier, Tier(1)};
   EXPECT_THAT(Shown({.tiers = 1}, {.what = dropped}), SizeIs(1));
   EXPECT_THAT(Shown({.tiers = 2}, {.what = dropped}), SizeIs(1));
   EXPECT_THAT(Shown({.tiers = 4}, {.what = dropped}), IsEmpty());

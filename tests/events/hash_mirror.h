@@ -18,7 +18,7 @@ class HashMirror {
  public:
   struct Entry {
     BlockHash hash;
-    Tier tier = Tier::kPrimary;
+    Tier tier = kPrimaryTier;
     TierSet lower;
     friend bool operator==(const Entry&, const Entry&) = default;
   };

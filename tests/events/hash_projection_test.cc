@@ -72,12 +72,12 @@ TEST(HashProjectionTest, OnlyTheBlocksThatEndAChunkAreStored) {
 
 TEST(HashProjectionTest, AStoredPartHasTheEnvelopeAndHashesAndTiersAlone) {
   StoredEvent chain = Chain(2);
-  chain.blocks[0].tier = Tier::kSecondary;
+  chain.blocks[0].tier = Tier(1);
   chain.blocks[0].lower = TierSet::FromBits(0b1100);
   StoredEvent left{.hashes_only = true};
   left.blocks = {{.id = kNoBlock,
                   .hash = HashOf(1),
-                  .tier = Tier::kSecondary,
+                  .tier = Tier(1),
                   .priority = Priority{0},
                   .lower = TierSet::FromBits(0b1100)},
                  {.id = kNoBlock, .hash = HashOf(3), .priority = Priority{0}}};
@@ -88,7 +88,7 @@ TEST(HashProjectionTest, AnUpdateTellsOfTiersAloneAndOfBlocksThatEndAChunk) {
   UpdatedEvent moved{.id = BlockId{3},
                      .end_token = 8,
                      .hash = HashOf(3),
-                     .tier = Change<Tier>{Tier::kSecondary, Tier::kPrimary},
+                     .tier = Change<Tier>{Tier(1), kPrimaryTier},
                      .lower = Change<TierSet>{{}, kBelow},
                      .priority = Change<Priority>{Priority{35}, Priority{60}}};
   const UpdatedEvent left{
@@ -149,7 +149,7 @@ TEST(HashProjectionTest, AFilterProjectsWhatItLetsPass) {
               ElementsAre(*ProjectOntoHashes(chain, 4)));
 
   // Blocks that do not end a chunk make no gaps: one part has the blocks of a tier.
-  std::get<StoredEvent>(chain.what).blocks[1].tier = Tier::kSecondary;
+  std::get<StoredEvent>(chain.what).blocks[1].tier = Tier(1);
   const std::vector<Event> secondary = shown({.tiers = 2, .chunk_tokens = 2}, chain);
   ASSERT_THAT(secondary, ::testing::SizeIs(1));
   EXPECT_THAT(Hashes(secondary[0]), ElementsAre(HashOf(2)));

@@ -33,8 +33,7 @@ const char* Difference(const TreeEntry& ours, const TreeEntryView& theirs) {
 
 // Whether the lower copies are all in farther tiers than `tier`.
 bool IsBelow(TierSet lower, Tier tier) {
-  return (lower.bits() & ((2u << static_cast<int>(tier)) - 1)) == 0 &&
-         lower.bits() < 1u << kMaxTiers;
+  return (lower.bits() & ((2u << tier.value()) - 1)) == 0 && lower.bits() < 1u << kMaxTiers;
 }
 
 TreeEntryView ViewOf(const TreeEntry& entry) {
@@ -123,7 +122,7 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
 }
 
 absl::Status ShadowTree::StoreOne(Window& window, BlockHash parent_hash, TreeEntry entry) {
-  if (static_cast<size_t>(entry.tier) >= kMaxTiers) return TreeMisfit("no such tier", entry.id);
+  if (entry.tier.value() >= kMaxTiers) return TreeMisfit("no such tier", entry.id);
   if (!IsBelow(entry.lower, entry.tier))
     return TreeMisfit("a lower copy in no farther tier", entry.id);
   if (entry.parent != kNoBlock) {
@@ -211,10 +210,9 @@ absl::Status ShadowTree::UpdateLower(TreeEntry& entry, const UpdatedEvent& updat
 absl::Status ShadowTree::MoveOne(Window& window, Node& node, const Change<Tier>& change) {
   TreeEntry& entry = node.entry;
   if (entry.tier != change.old_value) return TreeMisfit("wrong old tier", entry.id);
-  if (static_cast<size_t>(change.new_value) >= kMaxTiers)
-    return TreeMisfit("no such tier", entry.id);
+  if (change.new_value.value() >= kMaxTiers) return TreeMisfit("no such tier", entry.id);
   if (window.full_attention) {
-    for (size_t nearer = 0; nearer < static_cast<size_t>(change.new_value); ++nearer) {
+    for (size_t nearer = 0; nearer < change.new_value.value(); ++nearer) {
       if (node.children[nearer] != 0) return TreeMisfit("moved below its children", entry.id);
     }
   }

@@ -25,7 +25,7 @@ struct TreeEntryView {
   BlockId parent = kNoBlock;
   const NamespaceKey& name_space;
   BlockKey key;
-  Tier tier = Tier::kPrimary;
+  Tier tier = kPrimaryTier;
   Priority priority = kDefaultPriority;
   TierSet lower;
 };
@@ -76,7 +76,7 @@ class ShadowTree {
     std::array<uint32_t, kMaxTiers> children = {};  // Cached ones, by tier.
     uint32_t hole_children = 0;
 
-    uint32_t& cached_children(Tier tier) { return children[static_cast<size_t>(tier)]; }
+    uint32_t& cached_children(Tier tier) { return children[tier.value()]; }
     bool has_children() const;
   };
   struct Window {

@@ -39,7 +39,7 @@ class ShadowTreeTest : public ::testing::TestWithParam<WindowSize> {
                        {.id = kB, .hash = kHashB, .token_count = 2}},
             .tokens = {1, 2, 3, 4}};
   }
-  static StoredEvent TailBelowB(Tier tier = Tier::kPrimary) {
+  static StoredEvent TailBelowB(Tier tier = kPrimaryTier) {
     return {.parent_hash = kHashB,
             .parent = kB,
             .blocks = {{.id = kC, .hash = kHashC, .token_count = 1, .tier = tier}},
@@ -52,10 +52,10 @@ class ShadowTreeTest : public ::testing::TestWithParam<WindowSize> {
     return {.id = id, .hash = hash, .tier = Change<Tier>{from, to}};
   }
   static UpdatedEvent Down(BlockId id, BlockHash hash) {
-    return Moved(id, hash, Tier::kPrimary, Tier::kSecondary);
+    return Moved(id, hash, kPrimaryTier, Tier(1));
   }
   static UpdatedEvent Up(BlockId id, BlockHash hash) {
-    return Moved(id, hash, Tier::kSecondary, Tier::kPrimary);
+    return Moved(id, hash, Tier(1), kPrimaryTier);
   }
 
   WindowSize window_ = kFullAttention;
@@ -139,7 +139,7 @@ TEST_P(ShadowTreeOfEitherKindTest, AnUpdateChangesTierAndPriority) {
   UpdatedEvent both = Down(kB, kHashB);
   both.priority = Change<Priority>{kDefaultPriority, Priority{80}};
   ASSERT_TRUE(Apply(both).ok());
-  EXPECT_EQ(tree_.Dump(window_)[1].tier, Tier::kSecondary);
+  EXPECT_EQ(tree_.Dump(window_)[1].tier, Tier(1));
   EXPECT_EQ(tree_.Dump(window_)[1].priority, Priority{80});
 
   EXPECT_THAT(Refusal(both), HasSubstr("wrong old priority"));
@@ -147,7 +147,7 @@ TEST_P(ShadowTreeOfEitherKindTest, AnUpdateChangesTierAndPriority) {
   EXPECT_THAT(Refusal(Down(kA, kHashB)), HasSubstr("updated with a wrong hash"));
   EXPECT_THAT(Refusal(Down(kC, kHashC)), HasSubstr("updated but not cached"));
   EXPECT_THAT(Refusal(UpdatedEvent{.id = kA, .hash = kHashA}), HasSubstr("without a change"));
-  EXPECT_THAT(Refusal(Moved(kA, kHashA, Tier::kPrimary, Tier{7})), HasSubstr("no such tier"));
+  EXPECT_THAT(Refusal(Moved(kA, kHashA, kPrimaryTier, Tier{7})), HasSubstr("no such tier"));
 }
 
 TEST_P(ShadowTreeOfEitherKindTest, AnUpdateChangesLowerCopies) {
@@ -162,7 +162,7 @@ TEST_P(ShadowTreeOfEitherKindTest, AnUpdateChangesLowerCopies) {
   UpdatedEvent down = Down(kB, kHashB);
   down.lower = Change<TierSet>{below, {}};
   ASSERT_TRUE(Apply(down).ok());
-  EXPECT_EQ(tree_.Dump(window_)[1].tier, Tier::kSecondary);
+  EXPECT_EQ(tree_.Dump(window_)[1].tier, Tier(1));
   EXPECT_TRUE(tree_.Dump(window_)[1].lower.empty());
 }
 
@@ -222,7 +222,7 @@ TEST_F(ShadowTreeTest, AFullAttentionChildIsNeverNearerThanItsParent) {
   EXPECT_THAT(Refusal(Down(kA, kHashA)), HasSubstr("below its children: block 5"));
   ASSERT_TRUE(Apply(Down(kB, kHashB)).ok());
   EXPECT_THAT(Refusal(TailBelowB()), HasSubstr("nearer tier than its parent"));
-  EXPECT_EQ(Refusal(TailBelowB(Tier::kSecondary)), "");
+  EXPECT_EQ(Refusal(TailBelowB(Tier(1))), "");
   ASSERT_TRUE(Apply(Down(kA, kHashA)).ok());
   EXPECT_THAT(Refusal(Up(kB, kHashB)), HasSubstr("above its parent: block 9"));
   ASSERT_TRUE(Apply(Up(kA, kHashA)).ok());
@@ -308,7 +308,7 @@ TEST_F(SlidingShadowTreeTest, AParentMayNeverHaveBeenCached) {
 TEST_F(SlidingShadowTreeTest, TiersAreFree) {
   StoreChain();
   ASSERT_TRUE(Apply(Down(kA, kHashA)).ok());
-  EXPECT_EQ(Refusal(TailBelowB(Tier::kSecondary)), "");
+  EXPECT_EQ(Refusal(TailBelowB(Tier(1))), "");
 }
 
 // --- Against a model on random events ---
@@ -357,7 +357,7 @@ TEST_F(ShadowTreeCompareTest, EveryPartOfABlockCounts) {
   b.parent = kNoBlock;
   EXPECT_EQ(Difference(), "the events tell of another parent: block 9");
   b = right;
-  b.tier = Tier::kSecondary;
+  b.tier = Tier(1);
   EXPECT_EQ(Difference(), "the events tell of another tier: block 9");
   b = right;
   b.priority = Priority{36};

@@ -58,10 +58,10 @@ class TreeModel {
   static constexpr uint32_t kIds = 12;
 
   uint32_t Draw(uint32_t end) { return static_cast<uint32_t>(rng_() % end); }
-  Tier DrawTier() { return Tier{static_cast<uint8_t>(Draw(kMaxTiers))}; }
+  Tier DrawTier() { return Tier(Draw(kMaxTiers)); }
   // Empty in half of the cases.
   TierSet DrawLower(Tier tier) {
-    const uint32_t farther = ~((2u << static_cast<int>(tier)) - 1);
+    const uint32_t farther = ~((2u << tier.value()) - 1);
     const uint32_t some = Draw(2) == 0 ? Draw(1u << kMaxTiers) : 0;
     return TierSet::FromBits(static_cast<uint8_t>(some & farther));
   }

@@ -37,7 +37,7 @@ void CheckSizes(const CacheLayout& layout, const OpenCacheCall& call) {
   if (!plan.ok()) return CheckRefusal(plan.status());
   for (size_t t = 0; t < call.tiers.size(); ++t) {
     const uint64_t asked = std::get<ByteBudget>(request.tiers[t].budget).bytes;
-    const uint64_t bytes = plan->bytes(static_cast<Tier>(t));
+    const uint64_t bytes = plan->bytes(Tier(t));
     PAGODA_CHECK(bytes > 0, "a cache that is opened has a block in every tier");
     PAGODA_CHECK(bytes <= (fuzz::Planted("OverBudget") ? asked / 2 : asked),
                  "a cache takes no more than it asked for");

@@ -132,8 +132,8 @@ class State {
 
   Place Draw() {
     const uint8_t byte = in_.Byte();
-    const Tier tier = byte & 2 ? Tier::kSecondary : Tier::kPrimary;
-    const uint32_t slots = tier == Tier::kPrimary ? kPrimarySlots : kSecondarySlots;
+    const Tier tier = byte & 2 ? Tier(1) : kPrimaryTier;
+    const uint32_t slots = tier == kPrimaryTier ? kPrimarySlots : kSecondarySlots;
     return {.window = byte & 1u, .slot = {tier, SlotIndex{(byte >> 2) % slots}}};
   }
   SlotStamps& StampsAt(const Place& place) { return *stamps_->Find(place.window, place.slot.tier); }
@@ -270,7 +270,7 @@ class State {
     // Only this target makes stamps for more slots than there are blocks.
     const bool fits = absl::c_all_of(windows, [](const RecoveredWindow& window) {
       return absl::c_count_if(window.blocks, [](const RecoveredBlock& block) {
-               return block.slot.tier == Tier::kSecondary;
+               return block.slot.tier == Tier(1);
              }) <= kSecondaryBlocks;
     });
     PAGODA_CHECK(core->restart().Restore(windows, absl::UnixEpoch()).ok() == fits,

@@ -81,8 +81,7 @@ Rates Measure(uint64_t slot_bytes, const MemoryPlace& place, Pinning pinning) {
     return static_cast<double>(slots * slot_bytes) /
            bench::MedianSeconds([&] { return SecondsOf(**transfers, from, to, slots, ticket); });
   };
-  return {.down = rate(Tier::kPrimary, Tier::kSecondary),
-          .up = rate(Tier::kSecondary, Tier::kPrimary)};
+  return {.down = rate(kPrimaryTier, Tier(1)), .up = rate(Tier(1), kPrimaryTier)};
 }
 
 void Run() {

@@ -19,8 +19,7 @@ namespace pagoda {
 namespace {
 
 constexpr TenantId kRed{1}, kBlue{2};
-constexpr auto kPrimary = static_cast<size_t>(Tier::kPrimary);
-constexpr auto kSecondary = static_cast<size_t>(Tier::kSecondary);
+constexpr size_t kPrimary = 0, kLower = 1;
 
 class CountersTest : public ::testing::Test {
  protected:
@@ -81,14 +80,14 @@ TEST_F(CountersTest, ARemovalCountsByTierAndReason) {
   Cache(session, 3);  // 1 is offloaded.
   EXPECT_EQ(AllRemoved(), 0u) << "a block that moves is not removed";
   Cache(session, 4);  // 2 is offloaded, 1 must leave.
-  EXPECT_EQ(Removed(kDefaultTenant, kSecondary, RemovalReason::kDisplaced), 2u);
+  EXPECT_EQ(Removed(kDefaultTenant, kLower, RemovalReason::kDisplaced), 2u);
   EXPECT_EQ(core_->Stats().windows[0].counters.displaced_blocks, 2u);
   ASSERT_TRUE(Run(session, InvalidatePrefix{.tokens = {4, 4}}).ok());
   EXPECT_EQ(Removed(kDefaultTenant, kPrimary, RemovalReason::kInvalidated), 2u);
   EXPECT_EQ(AllRemoved(), 4u);
   core_->ResetPrefixCache(now_);
   EXPECT_EQ(Removed(kDefaultTenant, kPrimary, RemovalReason::kCleared), 2u);
-  EXPECT_EQ(Removed(kDefaultTenant, kSecondary, RemovalReason::kCleared), 2u);
+  EXPECT_EQ(Removed(kDefaultTenant, kLower, RemovalReason::kCleared), 2u);
   EXPECT_EQ(AllRemoved(), 8u);
 }
 
@@ -125,13 +124,13 @@ TEST_F(CountersTest, CachedBlocksAreCountedByPriority) {
   EXPECT_EQ(counts(kPrimary), (Counts{{35, 2}, {80, 1}, {90, 1}}));
   ASSERT_TRUE(Run(session, OffloadPrefix{.tokens = Prompt(1)}).ok());
   EXPECT_EQ(counts(kPrimary), (Counts{{35, 1}, {90, 1}}));
-  EXPECT_EQ(counts(kSecondary), (Counts{{35, 1}, {80, 1}}));
+  EXPECT_EQ(counts(kLower), (Counts{{35, 1}, {80, 1}}));
   now_ += absl::Seconds(2);
   core_->Maintain(now_, 0);
   EXPECT_EQ(counts(kPrimary), (Counts{{35, 2}})) << "a priority that expires";
   core_->ResetPrefixCache(now_);
   EXPECT_EQ(counts(kPrimary), Counts());
-  EXPECT_EQ(counts(kSecondary), Counts());
+  EXPECT_EQ(counts(kLower), Counts());
 }
 
 TEST_F(CountersTest, WhatIsBeingCopiedIsInFlightAndNotAmongTheCached) {
@@ -140,11 +139,11 @@ TEST_F(CountersTest, WhatIsBeingCopiedIsInFlightAndNotAmongTheCached) {
   Cache(session, 1);
   ASSERT_TRUE(core_->Execute(session.id, OffloadPrefix{.tokens = Prompt(1)}, now_).ok());
   core_->CheckInvariants();
-  EXPECT_EQ(core_->Stats().windows[0].cached_by_priority[kSecondary][35], 0u);
+  EXPECT_EQ(core_->Stats().windows[0].cached_by_priority[kLower][35], 0u);
   for (const CopyOrder& copy : core_->TakeCopies()) {
     core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
   }
-  EXPECT_EQ(core_->Stats().windows[0].cached_by_priority[kSecondary][35], 2u);
+  EXPECT_EQ(core_->Stats().windows[0].cached_by_priority[kLower][35], 2u);
 }
 
 // A request goes on after a preemption: it matches what it had computed itself.
@@ -209,7 +208,7 @@ TEST_F(CountersTest, ABlockWhoseCopyFailedIsLost) {
   Cache(session, 1);
   copy_status_ = absl::InternalError("broken");
   Cache(session, 2);
-  EXPECT_EQ(Removed(kDefaultTenant, kSecondary, RemovalReason::kLost), 2u);
+  EXPECT_EQ(Removed(kDefaultTenant, kLower, RemovalReason::kLost), 2u);
   EXPECT_EQ(core_->Stats().windows[0].counters.lost_blocks, 2u);
 }
 
@@ -228,7 +227,7 @@ TEST_F(CountersTest, WhatATenantAsksAndLosesIsItsOwn) {
   Cache(red, 1);
   EXPECT_EQ(Of(kRed).prefix_lookup_tokens, 16u);
   EXPECT_EQ(Of(kRed).prefix_hit_tokens[kPrimary], 7u);
-  EXPECT_EQ(Of(kRed).prefix_hit_tokens[kSecondary], 0u);
+  EXPECT_EQ(Of(kRed).prefix_hit_tokens[kLower], 0u);
   EXPECT_EQ(Of(kBlue).prefix_lookup_tokens, 0u);
   const uint64_t allocated = Of(kRed).allocated_blocks;
   EXPECT_GE(allocated, 2u);
@@ -250,7 +249,7 @@ TEST_F(CountersTest, AHitCountsInTheTierWhereItLay) {
   Cache(session, 1);
   Cache(session, 2);  // 1 is offloaded.
   Cache(session, 1);
-  EXPECT_EQ(Of(kDefaultTenant).prefix_hit_tokens[kSecondary], 7u);
+  EXPECT_EQ(Of(kDefaultTenant).prefix_hit_tokens[kLower], 7u);
   EXPECT_EQ(Of(kDefaultTenant).prefix_hit_tokens[kPrimary], 0u);
   EXPECT_EQ(core_->Stats().windows[0].counters.secondary_hit_tokens, 7u);
 }

@@ -119,7 +119,7 @@ TEST_F(LocateBlocksTest, ACachedBlockIsWhereTheTreeSays) {
   ASSERT_EQ(located.blocks.size(), 4u);
   EXPECT_EQ(located.blocks[0], (LocatedBlock{.generation = second.block.generation,
                                              .hash = second.hash,
-                                             .slot = {Tier::kPrimary, second.block.slot}}));
+                                             .slot = {kPrimaryTier, second.block.slot}}));
   EXPECT_EQ(located.blocks[1], std::nullopt) << "there is no such id";
   EXPECT_EQ(located.blocks[2]->hash, first.hash);
   EXPECT_EQ(located.blocks[3], std::nullopt);
@@ -163,13 +163,13 @@ TEST_F(LocateBlocksTest, ABlockThatIsOnItsWayDownIsFoundWhenItHasArrived) {
   const InspectedBlock last = Inspect(Range(0, 16), 3);
   manager_.SetTransfers(&transfers_);
   Serve(Range(100, 4));
-  EXPECT_EQ(Inspect(Range(0, 16), 3).tier, Tier::kSecondary);
+  EXPECT_EQ(Inspect(Range(0, 16), 3).tier, Tier(1));
   ASSERT_EQ(transfers_.held(), 1u);
   EXPECT_EQ(Locate(last.block.id), std::nullopt);
   manager_.CompleteCopy(transfers_.Take().front().ticket, absl::OkStatus());
   const std::optional<LocatedBlock> located = Locate(last.block.id);
   ASSERT_TRUE(located.has_value());
-  EXPECT_EQ(located->slot, (SlotRef{Tier::kSecondary, Inspect(Range(0, 16), 3).block.slot}));
+  EXPECT_EQ(located->slot, (SlotRef{Tier(1), Inspect(Range(0, 16), 3).block.slot}));
   EXPECT_EQ(located->generation, last.block.generation);
 }
 
@@ -177,19 +177,18 @@ TEST_F(LocateBlocksTest, ABlockThatIsOnItsWayUpIsFoundBelow) {
   Serve(Range(0, 4));
   Serve(Range(100, 16));  // Offloads it.
   const InspectedBlock below = Inspect(Range(0, 4));
-  ASSERT_EQ(below.tier, Tier::kSecondary);
+  ASSERT_EQ(below.tier, Tier(1));
   manager_.SetTransfers(&transfers_);
   // Onboards it.
   ASSERT_TRUE(RunOne<AddedSequence>(*client_,
                                     AddSequence{.sequence = SequenceId{100}, .tokens = Range(0, 5)})
                   .ok());
-  ASSERT_EQ(Inspect(Range(0, 4)).tier, Tier::kPrimary);
-  EXPECT_EQ(Locate(below.block.id)->slot, (SlotRef{Tier::kSecondary, below.block.slot}));
+  ASSERT_EQ(Inspect(Range(0, 4)).tier, kPrimaryTier);
+  EXPECT_EQ(Locate(below.block.id)->slot, (SlotRef{Tier(1), below.block.slot}));
   for (const CopyOrder& order : transfers_.Take()) {
     manager_.CompleteCopy(order.ticket, absl::OkStatus());
   }
-  EXPECT_EQ(Locate(below.block.id)->slot,
-            (SlotRef{Tier::kPrimary, Inspect(Range(0, 4)).block.slot}));
+  EXPECT_EQ(Locate(below.block.id)->slot, (SlotRef{kPrimaryTier, Inspect(Range(0, 4)).block.slot}));
 }
 
 class LocateBelowGpuTest : public LocateBlocksTest {
@@ -204,7 +203,7 @@ TEST_F(LocateBelowGpuTest, OnlyHostMemoryCounts) {
   const BlockId last = Inspect(Range(0, 16), 3).block.id;
   EXPECT_EQ(Locate(last), std::nullopt);
   Serve(Range(100, 4));
-  EXPECT_EQ(Locate(last)->slot.tier, Tier::kSecondary);
+  EXPECT_EQ(Locate(last)->slot.tier, Tier(1));
 }
 
 class LocateAboveDiskTest : public LocateBlocksTest {
@@ -223,11 +222,11 @@ TEST_F(LocateAboveDiskTest, ABlockOnDiskAloneIsNotFound) {
     disk_.End(manager_);
   }
   const InspectedBlock both = Inspect(Range(0, 4));
-  ASSERT_EQ(both.tier, Tier::kPrimary);
+  ASSERT_EQ(both.tier, kPrimaryTier);
   ASSERT_FALSE(both.lower.empty());
-  EXPECT_EQ(Locate(both.block.id)->slot.tier, Tier::kPrimary);
+  EXPECT_EQ(Locate(both.block.id)->slot.tier, kPrimaryTier);
   Serve(Range(1000, 32));
-  ASSERT_EQ(Inspect(Range(0, 4)).tier, Tier::kSecondary) << "on disk";
+  ASSERT_EQ(Inspect(Range(0, 4)).tier, Tier(1)) << "on disk";
   EXPECT_EQ(Locate(both.block.id), std::nullopt);
 }
 

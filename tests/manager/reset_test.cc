@@ -80,9 +80,7 @@ class ResetTest : public ::testing::Test {
   void FinishReset() {
     while (core_->resetting()) Step(1);
   }
-  TierOccupancy Of(Tier tier) const {
-    return core_->Stats().windows[0].tiers[static_cast<size_t>(tier)];
-  }
+  TierOccupancy Of(Tier tier) const { return core_->Stats().windows[0].tiers[tier.value()]; }
 
   absl::Time now_ = absl::UnixEpoch();
   std::unique_ptr<BlockManager> core_;
@@ -103,7 +101,7 @@ TEST_F(ResetTest, NothingIsFoundFromTheFirstStepOn) {
   EXPECT_EQ(Matched(Prompt(100, 5)), 0u);
   EXPECT_EQ(removed_events_, 1u) << "one event for all";
   FinishReset();
-  EXPECT_EQ(Of(Tier::kPrimary).free, 16u);
+  EXPECT_EQ(Of(kPrimaryTier).free, 16u);
   EXPECT_EQ(removed_events_, 1u) << "what is let go has left already";
 }
 
@@ -112,12 +110,12 @@ TEST_F(ResetTest, AStepLooksAtAsManyBlocksAsItMay) {
   Cache(Prompt(100, 40));
   for (uint32_t free = 64 - 40; core_->resetting() || free == 64 - 40;) {
     Step(8);
-    const uint32_t now_free = Of(Tier::kPrimary).free;
+    const uint32_t now_free = Of(kPrimaryTier).free;
     EXPECT_LE(now_free, free + 8);
-    EXPECT_EQ(now_free + Of(Tier::kPrimary).cached, 64u);
+    EXPECT_EQ(now_free + Of(kPrimaryTier).cached, 64u);
     free = now_free;
   }
-  EXPECT_EQ(Of(Tier::kPrimary).free, 64u);
+  EXPECT_EQ(Of(kPrimaryTier).free, 64u);
 }
 
 TEST_F(ResetTest, WhatIsPublishedMeanwhileStays) {
@@ -128,10 +126,10 @@ TEST_F(ResetTest, WhatIsPublishedMeanwhileStays) {
   EXPECT_EQ(Matched(Prompt(100, 5)), 3 * kBlockTokens);
   FinishReset();
   EXPECT_EQ(Matched(Prompt(100, 5)), 3 * kBlockTokens);
-  EXPECT_EQ(Of(Tier::kPrimary).cached, 3u);
+  EXPECT_EQ(Of(kPrimaryTier).cached, 3u);
   core_->ResetPrefixCache(now_);
   Settle();
-  EXPECT_EQ(Of(Tier::kPrimary).free, 16u);
+  EXPECT_EQ(Of(kPrimaryTier).free, 16u);
 }
 
 TEST_F(ResetTest, AResetOfAllEndsTheOneThatWasBegunFirst) {
@@ -142,7 +140,7 @@ TEST_F(ResetTest, AResetOfAllEndsTheOneThatWasBegunFirst) {
   EXPECT_EQ(core_->ResetPrefixCache(now_), 2u);
   EXPECT_FALSE(core_->resetting());
   Settle();
-  EXPECT_EQ(Of(Tier::kPrimary).free, 16u);
+  EXPECT_EQ(Of(kPrimaryTier).free, 16u);
 }
 
 TEST_F(ResetTest, AnEmptyCacheHasNothingToReset) {
@@ -166,9 +164,9 @@ TEST_F(ResetTest, ASequenceKeepsItsBlocksAndPublishesNothingAnyMore) {
   Settle();
   EXPECT_EQ(Matched(Prompt(100, 5)), 0u);
   FinishReset();
-  EXPECT_EQ(Of(Tier::kPrimary).active, 5u);
+  EXPECT_EQ(Of(kPrimaryTier).active, 5u);
   Free(running);
-  EXPECT_EQ(Of(Tier::kPrimary).free, 16u);
+  EXPECT_EQ(Of(kPrimaryTier).free, 16u);
 }
 
 TEST_F(ResetTest, ASequenceMayEndBeforeTheResetComesToItsBlocks) {
@@ -181,9 +179,9 @@ TEST_F(ResetTest, ASequenceMayEndBeforeTheResetComesToItsBlocks) {
   ASSERT_TRUE(core_->sequences().TruncateSequence(session_, fork, 6, now_).ok());
   Settle();
   Free(fork);
-  EXPECT_EQ(Of(Tier::kPrimary).free + Of(Tier::kPrimary).cached, 16u);
+  EXPECT_EQ(Of(kPrimaryTier).free + Of(kPrimaryTier).cached, 16u);
   FinishReset();
-  EXPECT_EQ(Of(Tier::kPrimary).free, 16u);
+  EXPECT_EQ(Of(kPrimaryTier).free, 16u);
 }
 
 TEST_F(ResetTest, SlotsOfLeavingBlocksAreTakenWithoutACopyOrAnEvent) {
@@ -194,8 +192,8 @@ TEST_F(ResetTest, SlotsOfLeavingBlocksAreTakenWithoutACopyOrAnEvent) {
   ASSERT_TRUE(core_->prefixes().Prefetch(PromptOf(kBase, Prompt(100, 2)), now_).ok());
   Settle();
   Cache(Prompt(200, 4));
-  ASSERT_EQ(Of(Tier::kPrimary).free, 0u);
-  ASSERT_EQ(Of(Tier::kSecondary).cached - Of(Tier::kSecondary).duplicates, 2u);
+  ASSERT_EQ(Of(kPrimaryTier).free, 0u);
+  ASSERT_EQ(Of(Tier(1)).cached - Of(Tier(1)).duplicates, 2u);
   const size_t copies = copies_, events = removed_events_;
   Step(1);
   // Fills the primary tier at once: two blocks of the first path lie in it, with two below.
@@ -207,8 +205,8 @@ TEST_F(ResetTest, SlotsOfLeavingBlocksAreTakenWithoutACopyOrAnEvent) {
   EXPECT_EQ(copies_, copies) << "nobody reads these bytes again";
   EXPECT_EQ(removed_events_, events + 1) << "the reset's own";
   FinishReset();
-  EXPECT_EQ(Of(Tier::kPrimary).active, 6u);
-  EXPECT_EQ(Of(Tier::kSecondary).free, 4u);
+  EXPECT_EQ(Of(kPrimaryTier).active, 6u);
+  EXPECT_EQ(Of(Tier(1)).free, 4u);
 }
 
 TEST_F(ResetTest, MaintenanceMovesNothingThatLeaves) {
@@ -247,7 +245,7 @@ TEST_F(ResetTest, PinsEndFirstAndInSteps) {
   EXPECT_TRUE(core_->prefixes().ListPins().pins.empty());
   EXPECT_EQ(ReasonOf(core_->prefixes().Unpin(two, now_)), Reason::kUnknownPin);
   FinishReset();
-  EXPECT_EQ(Of(Tier::kPrimary).free, 16u);
+  EXPECT_EQ(Of(kPrimaryTier).free, 16u);
 }
 
 TEST_F(ResetTest, APriorityThatEndsMeanwhileIsNoEvent) {
@@ -265,7 +263,7 @@ TEST_F(ResetTest, APriorityThatEndsMeanwhileIsNoEvent) {
   core_->Maintain(now_, 0);
   Settle();  // An event about a block that has left would break the law.
   FinishReset();
-  EXPECT_EQ(Of(Tier::kPrimary).free, 8u);
+  EXPECT_EQ(Of(kPrimaryTier).free, 8u);
 }
 
 // A long path is not walked again and again, even if other operations evict its end meanwhile.

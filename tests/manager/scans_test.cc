@@ -75,16 +75,16 @@ class ScansTest : public ::testing::Test {
 };
 
 TEST_F(ScansTest, AFreshCacheIsFree) {
-  EXPECT_THAT(manager_.SlotStates(0, Tier::kPrimary), SizeIs(16));
-  EXPECT_EQ(Count(Tier::kPrimary, SlotState::kFree), 16u);
-  EXPECT_THAT(manager_.SlotStates(0, Tier::kSecondary), IsEmpty());
+  EXPECT_THAT(manager_.SlotStates(0, kPrimaryTier), SizeIs(16));
+  EXPECT_EQ(Count(kPrimaryTier, SlotState::kFree), 16u);
+  EXPECT_THAT(manager_.SlotStates(0, Tier(1)), IsEmpty());
   EXPECT_THAT(manager_.TopPrefixes(10), IsEmpty());
 }
 
 TEST_F(ScansTest, ASlotShowsWhatItsBlockIs) {
   Serve(Range(0, 8));
   Add(1, Range(100, 12));
-  const std::vector<SlotState> states = manager_.SlotStates(0, Tier::kPrimary);
+  const std::vector<SlotState> states = manager_.SlotStates(0, kPrimaryTier);
   using enum SlotState;
   EXPECT_THAT(std::vector<SlotState>(states.begin(), states.begin() + 6),
               ElementsAre(kCached, kCached, kActive, kActive, kActive, kFree));
@@ -102,7 +102,7 @@ TEST_F(ScansTest, HitsAreOfThosePromptsThatHadAllOfThePrefix) {
   EXPECT_EQ(top[0].hits, 4u);
   EXPECT_EQ(top[0].saved_tokens, 32u);
   EXPECT_EQ(top[0].first_tokens, Range(0, kBlockTokens));
-  EXPECT_EQ(top[0].tier, Tier::kPrimary);
+  EXPECT_EQ(top[0].tier, kPrimaryTier);
   EXPECT_EQ(top[0].hash, HashBlock(HashBlock(BlockHash{0}, {Range(0, 4), {}}), {Range(4, 4), {}}));
   EXPECT_EQ(top[1].tokens, 12u);
   EXPECT_EQ(top[1].hits, 1u);
@@ -151,12 +151,12 @@ TEST_F(TieredScansTest, TheSpareIsInNoCount) {
   Serve(Range(0, 8));
   Serve(Range(0, 9));  // A hit of two blocks.
   Serve(Range(100, 16));
-  EXPECT_THAT(manager_.SlotStates(0, Tier::kSecondary), SizeIs(9));
-  EXPECT_EQ(Count(Tier::kSecondary, SlotState::kSpare), 1u);
-  EXPECT_GE(Count(Tier::kSecondary, SlotState::kCached), 2u);
+  EXPECT_THAT(manager_.SlotStates(0, Tier(1)), SizeIs(9));
+  EXPECT_EQ(Count(Tier(1), SlotState::kSpare), 1u);
+  EXPECT_GE(Count(Tier(1), SlotState::kCached), 2u);
   const std::vector<PrefixUse> top = manager_.TopPrefixes(10);
   ASSERT_THAT(top, SizeIs(1));
-  EXPECT_EQ(top[0].tier, Tier::kSecondary);
+  EXPECT_EQ(top[0].tier, Tier(1));
 }
 
 // More blocks than a chunk of a scan, while other calls change them.
@@ -179,7 +179,7 @@ TEST(ScansBesideOthersTest, AnswersWhileTheCacheChanges) {
   });
   // The beginning is reused once there were two batches.
   for (int round = 0; round < 50 || batches < 2; ++round) {
-    const std::vector<SlotState> states = manager.SlotStates(0, Tier::kPrimary);
+    const std::vector<SlotState> states = manager.SlotStates(0, kPrimaryTier);
     EXPECT_EQ(std::count(states.begin(), states.end(), SlotState::kSpare), 0);
     EXPECT_THAT(states, SizeIs(kBlocks));
     for (const PrefixUse& use : manager.TopPrefixes(10)) {

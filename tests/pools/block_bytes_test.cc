@@ -99,7 +99,7 @@ TYPED_TEST_SUITE(BlockBytesTest, ElementTypes);
 
 TYPED_TEST(BlockBytesTest, WhatIsWrittenIsReadAndLiesWhereTheLayoutSays) {
   const auto pools = MakePools(kDTypeOf<TypeParam>);
-  const SlotRef ref{Tier::kPrimary, SlotIndex(2)};
+  const SlotRef ref{kPrimaryTier, SlotIndex(2)};
   FillWithValues(Writable<TypeParam>(*pools, ref), 1);
   ExpectValues(Readable<TypeParam>(*pools, ref), 1, kTokens, 1);
 
@@ -125,9 +125,9 @@ TYPED_TEST(BlockBytesTest, WhatIsWrittenIsReadAndLiesWhereTheLayoutSays) {
 // TensorRT-LLM's partial reuse: the new block holds exactly n tokens of each head and layer, for K
 // and V, and the rest is untouched. Also between tiers.
 TYPED_TEST(BlockBytesTest, APartialCopyTakesTheFirstTokensOfEveryHeadAndLayer) {
-  for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+  for (const Tier tier : {kPrimaryTier, Tier(1)}) {
     const auto pools = MakePools(kDTypeOf<TypeParam>);
-    const SlotRef source{Tier::kPrimary, SlotIndex(3)};
+    const SlotRef source{kPrimaryTier, SlotIndex(3)};
     const SlotRef target{tier, SlotIndex(1)};
     absl::Status result = absl::UnknownError("no completion");
     InstantTransfers transfers(pools.get(), [&](Ticket, absl::Status status) { result = status; });
@@ -181,7 +181,7 @@ TYPED_TEST(PartialCopyTest, TakesTheFirstTokensOfEveryRun) {
 
 TEST(BlockBytesOfAClientTest, AClientsMappingSeesTheElements) {
   const auto pools = MakePools(DType::kFloat32);
-  FillWithValues(Writable<float>(*pools, {Tier::kSecondary, SlotIndex(1)}), 5);
+  FillWithValues(Writable<float>(*pools, {Tier(1), SlotIndex(1)}), 5);
   const auto mapped = MappedPool::Open(pools->Mappings()[1]);
   ASSERT_TRUE(mapped.ok()) << mapped.status();
   const BlockView<const float> view((*mapped)->mapping().layout, (*mapped)->slot(SlotIndex(1)));

@@ -63,13 +63,12 @@ class RandomOrders {
  private:
   SlotRef Slot() {
     const uint32_t slot = Below(kPrimarySlots + kSecondarySlots);
-    if (slot < kPrimarySlots) return {Tier::kPrimary, SlotIndex(slot)};
-    return {Tier::kSecondary, SlotIndex(slot - kPrimarySlots)};
+    if (slot < kPrimarySlots) return {kPrimaryTier, SlotIndex(slot)};
+    return {Tier(1), SlotIndex(slot - kPrimarySlots)};
   }
   // Returns the order that touched the slot last, and records the present order.
   Ticket Touch(uint32_t window, SlotRef ref) {
-    return std::exchange(last_touch_[{window, static_cast<uint32_t>(ref.tier), ref.slot.value()}],
-                         Ticket(last_));
+    return std::exchange(last_touch_[{window, ref.tier.value(), ref.slot.value()}], Ticket(last_));
   }
 
   std::mt19937 random_;
@@ -84,7 +83,7 @@ template <class Visitor>
 void ForEachPool(const CacheLayout& layout, Visitor visit) {
   for (uint32_t w = 0; w < layout.windows().size(); ++w) {
     for (uint32_t p = 0; p < layout.windows()[w].pools.size(); ++p) {
-      for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) visit(w, p, tier);
+      for (const Tier tier : {kPrimaryTier, Tier(1)}) visit(w, p, tier);
     }
   }
 }
@@ -97,8 +96,8 @@ inline void CopyInModel(const CacheLayout& layout, const CopyOrder& order, Bytes
     for (uint32_t p = 0; p < layout.windows()[w].pools.size(); ++p) {
       const PoolLayout& pool = layout.windows()[w].pools[p];
       const uint64_t stride = pool.slot_stride_bytes();
-      const auto& from = bytes[{w, p, static_cast<uint32_t>(order.source.tier)}];
-      auto& to = bytes[{w, p, static_cast<uint32_t>(order.target.tier)}];
+      const auto& from = bytes[{w, p, order.source.tier.value()}];
+      auto& to = bytes[{w, p, order.target.tier.value()}];
       for (uint64_t b = 0; b < stride; ++b) {
         const bool by_token = pool.content == PoolContent::kElements;
         if (by_token && b / pool.token_stride_bytes() % kTokens >= order.num_tokens) continue;

@@ -50,8 +50,8 @@ CopyOrder Order(uint64_t ticket, SlotRef source, SlotRef target, Ticket after = 
           .num_tokens = kTokens,
           .after = {after, Ticket(0)}};
 }
-SlotRef Primary(uint32_t slot) { return {Tier::kPrimary, SlotIndex(slot)}; }
-SlotRef Secondary(uint32_t slot) { return {Tier::kSecondary, SlotIndex(slot)}; }
+SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex(slot)}; }
+SlotRef Secondary(uint32_t slot) { return {Tier(1), SlotIndex(slot)}; }
 
 class CudaFailuresTest : public testing::Test {
  protected:
@@ -337,7 +337,7 @@ TEST_F(CudaFailuresTest, MemoryThatCannotBePinnedIsAnErrorOrAWarning) {
 TEST_F(CudaFailuresTest, AllOfAPoolIsPinnedOrNothing) {
   DevicePools device(TwoWindows(), kSlots, Pinning::kOff);
   ASSERT_TRUE(device.ok());
-  SharedMemoryPool& pool = device.pools().pool(1, 0, Tier::kSecondary);
+  SharedMemoryPool& pool = device.pools().pool(1, 0, Tier(1));
   const uint64_t bytes = pool.bytes().size();
   std::vector<uint64_t> done;
   const auto progress = [&](uint64_t so_far, uint64_t of) {

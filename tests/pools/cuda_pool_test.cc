@@ -19,8 +19,8 @@ TEST(CudaPoolTest, ThePrimaryTierLiesOnTheDeviceAndTheSecondaryIsPinned) {
   DevicePools device(copy_model::TwoWindows(), kSlots);
   ASSERT_TRUE(device.ok());
   PoolSet& pools = device.pools();
-  EXPECT_EQ(PlaceName(pools.place(Tier::kPrimary)), "cuda:0");
-  EXPECT_EQ(PlaceName(pools.place(Tier::kSecondary)), "host");
+  EXPECT_EQ(PlaceName(pools.place(kPrimaryTier)), "cuda:0");
+  EXPECT_EQ(PlaceName(pools.place(Tier(1))), "host");
   EXPECT_TRUE(pools.pinned().ok());
 
   const Pool& primary = pools.any_pool(1, 1);
@@ -29,10 +29,10 @@ TEST(CudaPoolTest, ThePrimaryTierLiesOnTheDeviceAndTheSecondaryIsPinned) {
   EXPECT_EQ(primary.memory().size_bytes, 3 * primary.layout().slot_stride_bytes());
   EXPECT_EQ(primary.memory().address % (64 << 10), 0u);
   EXPECT_EQ(primary.segment().place, primary.memory().place);
-  const PoolMemory secondary = pools.any_pool(1, 1, Tier::kSecondary).memory();
+  const PoolMemory secondary = pools.any_pool(1, 1, Tier(1)).memory();
   EXPECT_EQ(secondary.place.kind, MemoryKind::kHost);
   EXPECT_EQ(secondary.address,
-            reinterpret_cast<uint64_t>(pools.pool(1, 1, Tier::kSecondary).bytes().data()));
+            reinterpret_cast<uint64_t>(pools.pool(1, 1, Tier(1)).bytes().data()));
   EXPECT_GT(secondary.pinned_chunk_bytes, 0u);
 }
 
@@ -48,7 +48,7 @@ TEST(CudaPoolTest, WhatOneMappingWritesAnotherReads) {
   ASSERT_EQ(writers.size(), 12u);
   for (size_t i = 0; i < writers.size(); ++i) {
     const MappedPool& pool = *writers[i];
-    EXPECT_EQ(pool.on_host(), pool.mapping().tier == Tier::kSecondary);
+    EXPECT_EQ(pool.on_host(), pool.mapping().tier == Tier(1));
     const std::vector bytes(pool.mapping().layout.slot_stride_bytes(), std::byte(i + 1));
     ASSERT_TRUE(writers[i]->WriteSlot(SlotIndex(1), bytes).ok());
     std::vector<std::byte> seen(bytes.size());

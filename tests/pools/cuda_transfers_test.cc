@@ -41,7 +41,7 @@ CacheLayout LargerSlots() {
 void PinInPieces(PoolSet& pools) {
   for (uint32_t w = 0; w < pools.layout().windows().size(); ++w) {
     for (uint32_t p = 0; p < pools.layout().windows()[w].pools.size(); ++p) {
-      ASSERT_TRUE(pools.pool(w, p, Tier::kSecondary).Pin({.chunk_bytes = kPieceBytes}).ok());
+      ASSERT_TRUE(pools.pool(w, p, Tier(1)).Pin({.chunk_bytes = kPieceBytes}).ok());
     }
   }
 }
@@ -103,8 +103,8 @@ TEST(CudaTransfersOnDeviceTest, EveryDirectionIsCounted) {
   auto transfers = cuda::MakeTransfers(&device.pools(), {}, recorder.completion());
   ASSERT_TRUE(transfers.ok()) << transfers.status();
   const WindowSize window = layout.windows()[1].window;
-  const SlotRef primary[] = {{Tier::kPrimary, SlotIndex(0)}, {Tier::kPrimary, SlotIndex(1)}};
-  const SlotRef secondary[] = {{Tier::kSecondary, SlotIndex(0)}, {Tier::kSecondary, SlotIndex(1)}};
+  const SlotRef primary[] = {{kPrimaryTier, SlotIndex(0)}, {kPrimaryTier, SlotIndex(1)}};
+  const SlotRef secondary[] = {{Tier(1), SlotIndex(0)}, {Tier(1), SlotIndex(1)}};
   const std::vector<CopyOrder> orders = {{.ticket = Ticket(1),
                                           .window = window,
                                           .source = primary[0],
@@ -143,12 +143,12 @@ TEST(CudaTransfersOnDeviceTest, EveryDirectionIsCounted) {
 
   const TransferStats stats = (*transfers)->stats();
   const uint64_t bytes = layout.windows()[1].block_bytes();
-  EXPECT_EQ(stats.direction(Tier::kPrimary, Tier::kSecondary).copies, 2u);
-  EXPECT_EQ(stats.direction(Tier::kPrimary, Tier::kSecondary).bytes, bytes);
-  EXPECT_EQ(stats.direction(Tier::kSecondary, Tier::kSecondary).bytes, bytes);
-  EXPECT_EQ(stats.direction(Tier::kSecondary, Tier::kPrimary).bytes, bytes / 2);
-  EXPECT_EQ(stats.direction(Tier::kPrimary, Tier::kPrimary).bytes, bytes / kTokens);
-  EXPECT_EQ(stats.direction(Tier::kPrimary, Tier::kPrimary).latency.total(), 1u);
+  EXPECT_EQ(stats.direction(kPrimaryTier, Tier(1)).copies, 2u);
+  EXPECT_EQ(stats.direction(kPrimaryTier, Tier(1)).bytes, bytes);
+  EXPECT_EQ(stats.direction(Tier(1), Tier(1)).bytes, bytes);
+  EXPECT_EQ(stats.direction(Tier(1), kPrimaryTier).bytes, bytes / 2);
+  EXPECT_EQ(stats.direction(kPrimaryTier, kPrimaryTier).bytes, bytes / kTokens);
+  EXPECT_EQ(stats.direction(kPrimaryTier, kPrimaryTier).latency.total(), 1u);
   EXPECT_EQ(stats.failed, 0u);
 }
 
@@ -168,15 +168,15 @@ TEST(CudaTransfersOnDeviceTest, AnOrderThatCannotBeMadeFailsAlone) {
                      .target = target,
                      .num_tokens = tokens};
   };
-  const SlotRef primary{Tier::kPrimary, SlotIndex(0)};
+  const SlotRef primary{kPrimaryTier, SlotIndex(0)};
   std::vector<CopyOrder> orders = {
-      order(1, 0, primary, {Tier::kSecondary, SlotIndex(0)}, kTokens),
-      order(2, 0, primary, {Tier::kSecondary, SlotIndex(2)}, kTokens),
-      order(3, 0, {Tier::kPrimary, SlotIndex(3)}, {Tier::kSecondary, SlotIndex(1)}, 1),
-      order(4, 1, primary, {Tier::kSecondary, SlotIndex(0)}, kTokens),
-      order(5, 0, primary, {Tier::kSecondary, SlotIndex(1)}, kTokens + 1),
+      order(1, 0, primary, {Tier(1), SlotIndex(0)}, kTokens),
+      order(2, 0, primary, {Tier(1), SlotIndex(2)}, kTokens),
+      order(3, 0, {kPrimaryTier, SlotIndex(3)}, {Tier(1), SlotIndex(1)}, 1),
+      order(4, 1, primary, {Tier(1), SlotIndex(0)}, kTokens),
+      order(5, 0, primary, {Tier(1), SlotIndex(1)}, kTokens + 1),
       order(6, 0, primary, primary, kTokens),
-      order(7, 0, primary, {Tier::kPrimary, SlotIndex(1)}, kTokens)};
+      order(7, 0, primary, {kPrimaryTier, SlotIndex(1)}, kTokens)};
   orders.push_back(orders.back());
   orders.back().ticket = Ticket(8);
   orders.back().window = WindowSize(17);

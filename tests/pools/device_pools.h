@@ -108,7 +108,7 @@ class DevicePools {
     const auto& windows = pools_->layout().windows();
     uint32_t window = 0;
     while (windows[window].window != pool.mapping().window) ++window;
-    return {window, pool.mapping().pool_index, static_cast<uint32_t>(pool.mapping().tier)};
+    return {window, pool.mapping().pool_index, pool.mapping().tier.value()};
   }
 
   std::unique_ptr<PoolSet> pools_;

@@ -59,16 +59,16 @@ TEST(PoolTest, BothTiersAreMappedUnderNamesOfTheirOwn) {
   const std::string instance = absl::StrCat("test-", getpid(), "-tiers");
   auto pools = PoolSet::Create(*layout, {.tiers = {{3, 5}, {0, 2}}}, instance);
   ASSERT_TRUE(pools.ok()) << pools.status();
-  EXPECT_EQ((*pools)->num_slots(0, Tier::kPrimary), 3u);
-  EXPECT_EQ((*pools)->num_slots(1, Tier::kPrimary), 5u);
-  EXPECT_EQ((*pools)->num_slots(0, Tier::kSecondary), 0u);
-  EXPECT_EQ((*pools)->num_slots(1, Tier::kSecondary), 2u);
+  EXPECT_EQ((*pools)->num_slots(0, kPrimaryTier), 3u);
+  EXPECT_EQ((*pools)->num_slots(1, kPrimaryTier), 5u);
+  EXPECT_EQ((*pools)->num_slots(0, Tier(1)), 0u);
+  EXPECT_EQ((*pools)->num_slots(1, Tier(1)), 2u);
 
   std::string seen;
   for (const PoolMapping& mapping : (*pools)->Mappings()) {
     absl::StrAppend(&seen, WindowName(mapping.window), " ", mapping.pool_index, " ",
-                    mapping.tier == Tier::kPrimary ? "primary" : "secondary", " ",
-                    mapping.num_slots, " ", mapping.segments[0].shm_name, "\n");
+                    mapping.tier == kPrimaryTier ? "primary" : "secondary", " ", mapping.num_slots,
+                    " ", mapping.segments[0].shm_name, "\n");
   }
   EXPECT_EQ(seen, absl::StrCat("16 0 primary 3 /pagoda-", instance, "-w16-p0\n",      //
                                "full 0 primary 5 /pagoda-", instance, "-wfull-p0\n",  //
@@ -76,7 +76,7 @@ TEST(PoolTest, BothTiersAreMappedUnderNamesOfTheirOwn) {
                                "full 0 secondary 2 /pagoda-", instance, "-wfull-p0-secondary\n",
                                "full 1 secondary 2 /pagoda-", instance, "-wfull-p1-secondary\n"));
 
-  SharedMemoryPool& secondary = (*pools)->pool(1, 1, Tier::kSecondary);
+  SharedMemoryPool& secondary = (*pools)->pool(1, 1, Tier(1));
   std::memset(secondary.slot(SlotIndex{1}).data(), 0x77, secondary.slot(SlotIndex{1}).size());
   auto mapped = MappedPool::Open((*pools)->Mappings()[4]);
   ASSERT_TRUE(mapped.ok()) << mapped.status();
@@ -251,7 +251,7 @@ TEST(PoolTest, KeptPoolsFindTheirBytesAgainAfterAnEndAndAKill) {
   const SlotCounts slots = {.tiers = {{3}, {2}}};
   InAProcessThatDies([&] {
     auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
-    if (!pools.ok() || (*pools)->adopted(0, Tier::kPrimary)) return;
+    if (!pools.ok() || (*pools)->adopted(0, kPrimaryTier)) return;
     (*pools)->pool(0, 1).bytes()[3] = std::byte{7};
     Die();
   });
@@ -259,20 +259,20 @@ TEST(PoolTest, KeptPoolsFindTheirBytesAgainAfterAnEndAndAKill) {
     SCOPED_TRACE(again ? "after an end" : "after a kill");
     auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
     ASSERT_TRUE(pools.ok()) << pools.status();
-    EXPECT_TRUE((*pools)->adopted(0, Tier::kPrimary));
-    EXPECT_TRUE((*pools)->adopted(0, Tier::kSecondary));
+    EXPECT_TRUE((*pools)->adopted(0, kPrimaryTier));
+    EXPECT_TRUE((*pools)->adopted(0, Tier(1)));
     EXPECT_EQ((*pools)->pool(0, 1).bytes()[3], std::byte{7});
   }
   ASSERT_TRUE(SharedMemory::RemoveLeftover(absl::StrCat("/pagoda-", instance, "-wfull-p0")).ok());
   {
     auto pools = PoolSet::Create(TwoPools(), slots, instance, MemoryLifetime::kKept);
     ASSERT_TRUE(pools.ok()) << pools.status();
-    EXPECT_FALSE((*pools)->adopted(0, Tier::kPrimary)) << "one of its pools is new";
-    EXPECT_TRUE((*pools)->adopted(0, Tier::kSecondary));
+    EXPECT_FALSE((*pools)->adopted(0, kPrimaryTier)) << "one of its pools is new";
+    EXPECT_TRUE((*pools)->adopted(0, Tier(1)));
   }
   auto pools = PoolSet::Create(TwoPools(), slots, instance);
   ASSERT_TRUE(pools.ok()) << pools.status();
-  EXPECT_FALSE((*pools)->adopted(0, Tier::kSecondary)) << "not kept: new memory";
+  EXPECT_FALSE((*pools)->adopted(0, Tier(1))) << "not kept: new memory";
   EXPECT_EQ((*pools)->pool(0, 1).bytes()[3], std::byte{0});
 }
 

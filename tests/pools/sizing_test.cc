@@ -69,9 +69,9 @@ TEST(SizingTest, BlocksThatTokensDoNotDivideAreUsedUp) {
   const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 64},
                                        .tiers = {{ByteBudget{40}}, {ByteBudget{80}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(plan->blocks(Tier::kPrimary), ElementsAre(1, 1));
-  EXPECT_THAT(plan->blocks(Tier::kSecondary), ElementsAre(1, 1));
-  EXPECT_EQ(plan->bytes(Tier::kSecondary), 80u);
+  EXPECT_THAT(plan->blocks(kPrimaryTier), ElementsAre(1, 1));
+  EXPECT_THAT(plan->blocks(Tier(1)), ElementsAre(1, 1));
+  EXPECT_EQ(plan->bytes(Tier(1)), 80u);
 }
 
 TEST(SizingTest, ScalesAreBytesOfTheBlock) {
@@ -80,7 +80,7 @@ TEST(SizingTest, ScalesAreBytesOfTheBlock) {
   const auto plan =
       PlanSizes(layout, {.workload = {.max_sequence_tokens = 64}, .tiers = {{BlockBudget{{3}}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->bytes(Tier::kPrimary), 3u * (2 * 2 * 16 * 32 + 2 * 2 * 4));
+  EXPECT_EQ(plan->bytes(kPrimaryTier), 3u * (2 * 2 * 16 * 32 + 2 * 2 * 4));
 }
 
 TEST(SizingTest, Qwen3_8BTakes144KiBAToken) {
@@ -92,10 +92,10 @@ TEST(SizingTest, Qwen3_8BTakes144KiBAToken) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->windows[0].bytes_per_block, 32 * 144 * kKiB);
   EXPECT_EQ(plan->windows[0].blocks_per_sequence, 1280u);
-  EXPECT_THAT(plan->blocks(Tier::kPrimary), ElementsAre(9102));
-  EXPECT_THAT(plan->blocks(Tier::kSecondary), IsEmpty());
+  EXPECT_THAT(plan->blocks(kPrimaryTier), ElementsAre(9102));
+  EXPECT_THAT(plan->blocks(Tier(1)), IsEmpty());
   EXPECT_EQ(plan->max_concurrent_sequences(), 7u);
-  EXPECT_EQ(plan->bytes(Tier::kPrimary), 9102 * 32 * 144 * kKiB);
+  EXPECT_EQ(plan->bytes(kPrimaryTier), 9102 * 32 * 144 * kKiB);
 }
 
 TEST(SizingTest, ASequencesBlocksFollowItsWindow) {
@@ -177,8 +177,8 @@ TEST(SizingTest, SharesByBlocksHoldAsManySequencesInEveryWindow) {
 
   const auto plan = PlanSizes(layout, {.workload = workload, .tiers = {{ByteBudget{*needed}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(plan->blocks(Tier::kPrimary), ElementsAre(16 * 37, 16 * 256));
-  EXPECT_EQ(plan->bytes(Tier::kPrimary), *needed);
+  EXPECT_THAT(plan->blocks(kPrimaryTier), ElementsAre(16 * 37, 16 * 256));
+  EXPECT_EQ(plan->bytes(kPrimaryTier), *needed);
   EXPECT_EQ(plan->max_concurrent_sequences(), 16u);
   const auto less = PlanSizes(layout, {.workload = workload, .tiers = {{ByteBudget{*needed - 1}}}});
   ASSERT_TRUE(less.ok()) << less.status();
@@ -193,10 +193,10 @@ TEST(SizingTest, TheSecondaryTierHasItsSpareAndIsDividedByTokens) {
                          .tiers = {{BlockBudget{{10}}}, {ByteBudget{(65 + 2) * block}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   // 128 of 128 + 8,192 tokens.
-  EXPECT_THAT(plan->blocks(Tier::kSecondary), ElementsAre(1, 64));
+  EXPECT_THAT(plan->blocks(Tier(1)), ElementsAre(1, 64));
   const SlotCounts slots = plan->slots();
   EXPECT_THAT(slots.tiers, ElementsAre(ElementsAre(10, 10), ElementsAre(2, 65)));
-  EXPECT_EQ(plan->bytes(Tier::kSecondary), (65 + 2) * block);
+  EXPECT_EQ(plan->bytes(Tier(1)), (65 + 2) * block);
 }
 
 TEST(SizingTest, AFractionIsOfTheFreeMemory) {
@@ -206,8 +206,8 @@ TEST(SizingTest, AFractionIsOfTheFreeMemory) {
                .tiers = {{FractionBudget{.fraction = 0.9, .free_bytes = 80 * kGiB}},
                          {FractionBudget{.fraction = 1, .free_bytes = 100 * 32 * 144 * kKiB}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(plan->blocks(Tier::kPrimary), ElementsAre(72 * kGiB / (32 * 144 * kKiB)));
-  EXPECT_THAT(plan->blocks(Tier::kSecondary), ElementsAre(99));
+  EXPECT_THAT(plan->blocks(kPrimaryTier), ElementsAre(72 * kGiB / (32 * 144 * kKiB)));
+  EXPECT_THAT(plan->blocks(Tier(1)), ElementsAre(99));
 }
 
 TEST(SizingTest, EveryTierBelowTheFirstIsSizedAlike) {
@@ -247,7 +247,7 @@ TEST(SizingTest, BlocksAreForEachWindowOrForAll) {
   const auto each = PlanSizes(
       layout, {.workload = workload, .tiers = {{BlockBudget{{5, 300}}}, {BlockBudget{{0, 7}}}}});
   ASSERT_TRUE(each.ok()) << each.status();
-  EXPECT_THAT(each->blocks(Tier::kPrimary), ElementsAre(5, 300));
+  EXPECT_THAT(each->blocks(kPrimaryTier), ElementsAre(5, 300));
   EXPECT_THAT(each->slots().tiers[1], ElementsAre(0, 8)) << "no blocks, no spare";
   EXPECT_EQ(each->max_concurrent_sequences(), 1u) << "a sequence has 5 and 256 blocks";
 }
@@ -298,7 +298,7 @@ TEST(SizingTest, SizesBeyond64BitsAreErrors) {
   const auto huge = PlanSizes(layout, {.workload = {.max_sequence_tokens = 4'000'000'000},
                                        .tiers = {{ByteBudget{~uint64_t{0}}}}});
   ASSERT_TRUE(huge.ok()) << huge.status();
-  EXPECT_THAT(huge->blocks(Tier::kPrimary), ElementsAre((1u << 19) - 1));
+  EXPECT_THAT(huge->blocks(kPrimaryTier), ElementsAre((1u << 19) - 1));
 }
 
 TEST(SizingTest, AnyBudgetIsUsedUpAndNeverExceeded) {
@@ -317,8 +317,8 @@ TEST(SizingTest, AnyBudgetIsUsedUpAndNeverExceeded) {
         .workload = {.max_sequence_tokens = 1 + below(50'000), .chunk_tokens = below(3000)}};
     uint64_t one_of_each = 0;
     for (const WindowLayout& window : layout.windows()) one_of_each += window.block_bytes();
-    for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
-      const bool primary = tier == Tier::kPrimary;
+    for (const Tier tier : {kPrimaryTier, Tier(1)}) {
+      const bool primary = tier == kPrimaryTier;
       const uint64_t least = primary ? one_of_each : 2 * one_of_each;
       const uint64_t budget = least + below(1 + below(5'000'000));
       SizingRequest with_budget = request;

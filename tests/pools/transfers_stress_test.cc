@@ -22,7 +22,7 @@ Bytes Snapshot(PoolSet& pools) {
   Bytes bytes;
   ForEachPool(pools.layout(), [&](uint32_t w, uint32_t p, Tier tier) {
     const absl::Span<std::byte> all = pools.pool(w, p, tier).bytes();
-    bytes[{w, p, static_cast<uint32_t>(tier)}].assign(all.begin(), all.end());
+    bytes[{w, p, tier.value()}].assign(all.begin(), all.end());
   });
   return bytes;
 }

@@ -25,8 +25,8 @@ constexpr WindowSize kSliding{16};
 constexpr uint32_t kTokens = 4;  // Per block.
 constexpr uint32_t kSlots = 4;   // Per tier.
 
-SlotRef Primary(uint32_t slot) { return {Tier::kPrimary, SlotIndex(slot)}; }
-SlotRef Secondary(uint32_t slot) { return {Tier::kSecondary, SlotIndex(slot)}; }
+SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex(slot)}; }
+SlotRef Secondary(uint32_t slot) { return {Tier(1), SlotIndex(slot)}; }
 
 CopyOrder Order(uint64_t ticket, SlotRef source, SlotRef target, std::vector<uint64_t> after = {},
                 uint32_t num_tokens = kTokens) {
@@ -209,11 +209,11 @@ TEST_F(TransfersTest, ACopysLatencyBeginsWithItsOrder) {
   recorder_.Release(1);
   transfers.WaitUntilIdle();
   const TransferStats stats = transfers.stats();
-  const DurationHistogram& down = stats.direction(Tier::kPrimary, Tier::kSecondary).latency;
+  const DurationHistogram& down = stats.direction(kPrimaryTier, Tier(1)).latency;
   EXPECT_EQ(down.total(), 2u) << "what failed is not among them";
   EXPECT_GE(down.sum_seconds(), 2 * absl::ToDoubleSeconds(kHeld));
   EXPECT_EQ(down.count(0), 0u);
-  EXPECT_EQ(stats.direction(Tier::kSecondary, Tier::kPrimary).latency.total(), 0u);
+  EXPECT_EQ(stats.direction(Tier(1), kPrimaryTier).latency.total(), 0u);
 }
 
 TEST_F(TransfersTest, ACopyThatCannotBeMadeIsReportedWithTheReason) {
@@ -278,7 +278,7 @@ TEST_F(TransfersTest, StopCancelsWhatHasNotStarted) {
   const TransferStats stats = transfers.stats();
   EXPECT_EQ(stats.cancelled, kOrders);
   EXPECT_EQ(stats.queued + stats.running + stats.failed, 0u);
-  EXPECT_EQ(stats.direction(Tier::kPrimary, Tier::kSecondary).copies, 1u);
+  EXPECT_EQ(stats.direction(kPrimaryTier, Tier(1)).copies, 1u);
 }
 
 TEST_F(TransfersTest, TheDestructorReportsEveryOrder) {
@@ -299,12 +299,12 @@ TEST_F(TransfersTest, StatsCountBytesByDirection) {
   const TransferStats stats = transfers.stats();
   // 3 heads, K and V, of 8 floats a token.
   constexpr uint64_t kTokenBytes = 3 * 2 * 8 * sizeof(float);
-  EXPECT_EQ(stats.direction(Tier::kPrimary, Tier::kSecondary).copies, 2u);
-  EXPECT_EQ(stats.direction(Tier::kPrimary, Tier::kSecondary).bytes, 2 * kTokens * kTokenBytes);
-  EXPECT_EQ(stats.direction(Tier::kSecondary, Tier::kPrimary).copies, 1u);
-  EXPECT_EQ(stats.direction(Tier::kSecondary, Tier::kPrimary).bytes, 3 * kTokenBytes);
-  EXPECT_GT(stats.direction(Tier::kSecondary, Tier::kPrimary).busy, absl::ZeroDuration());
-  EXPECT_EQ(stats.direction(Tier::kPrimary, Tier::kPrimary).bytes, 0u);
+  EXPECT_EQ(stats.direction(kPrimaryTier, Tier(1)).copies, 2u);
+  EXPECT_EQ(stats.direction(kPrimaryTier, Tier(1)).bytes, 2 * kTokens * kTokenBytes);
+  EXPECT_EQ(stats.direction(Tier(1), kPrimaryTier).copies, 1u);
+  EXPECT_EQ(stats.direction(Tier(1), kPrimaryTier).bytes, 3 * kTokenBytes);
+  EXPECT_GT(stats.direction(Tier(1), kPrimaryTier).busy, absl::ZeroDuration());
+  EXPECT_EQ(stats.direction(kPrimaryTier, kPrimaryTier).bytes, 0u);
   EXPECT_EQ(stats.failed, 1u);
 }
 
@@ -335,7 +335,7 @@ TEST_F(TransfersTest, InstantTransfersAreDoneWhenSubmitReturns) {
   EXPECT_EQ(ValueOf(Primary(1)), 0x10);
   EXPECT_EQ(recorder_.completed()[2].second.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(transfers.stats().failed, 1u);
-  EXPECT_EQ(transfers.stats().direction(Tier::kPrimary, Tier::kSecondary).copies, 1u);
+  EXPECT_EQ(transfers.stats().direction(kPrimaryTier, Tier(1)).copies, 1u);
   EXPECT_EQ(transfers.stats().running, 0u);
 }
 

@@ -144,7 +144,7 @@ void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, u
       const uint32_t id = match.block(w, i);
       const BlockFacts& facts = ledger[id];
       SIM_CHECK(blocks[i].id.value() == id && facts.placed &&
-                    facts.place == SlotRef(Tier::kPrimary, blocks[i].slot) &&
+                    facts.place == SlotRef(kPrimaryTier, blocks[i].slot) &&
                     blocks[i].generation == facts.generation,
                 "entry ", i, " is not the block that matched: ", id);
       const std::optional<BlockRetention> wish =

@@ -43,7 +43,7 @@ void CheckNodes(World& world, uint32_t window) {
                 " is held, its parent is not");
     }
     for (const Tier tier : kTiers) {
-      const SlotRef slot{tier, facts.copies[static_cast<size_t>(tier)]};
+      const SlotRef slot{tier, facts.copies[tier.value()]};
       if (slot.slot == kNoSlot) continue;
       SIM_CHECK(tier == node.tier || node.lower.contains(tier), "block ", id,
                 " has a copy that no event tells of");
@@ -89,7 +89,7 @@ void CheckTables(World& world, const SimSequence& sequence, const Sequence& told
       const BlockHandle& handle = table.blocks[i];
       if (handle.id == kNoBlock) continue;
       const BlockFacts& facts = world.ledgers[w][handle.id];
-      const SlotRef slot{Tier::kPrimary, handle.slot};
+      const SlotRef slot{kPrimaryTier, handle.slot};
       const uint32_t owner = world.ledgers[w].owner(slot);
       SIM_CHECK(facts.placed && facts.place == slot &&
                     (owner == handle.id.value() || world.ledgers[w][owner].refs > 0),
@@ -131,7 +131,7 @@ void CheckRaw(World& world) {
     if (!session.in_table()) continue;
     for (const SimRaw& raw : session.raw) {
       if (!raw.written) continue;
-      const Value* values = world.memory.slot(raw.window, {Tier::kPrimary, raw.handle.slot});
+      const Value* values = world.memory.slot(raw.window, {kPrimaryTier, raw.handle.slot});
       for (uint32_t i = 0; i < world.tokens_per_block(); ++i) {
         SIM_CHECK(values[i] == raw.tag + i, "raw block ", raw.handle.id.value(),
                   " does not hold what its owner wrote");
@@ -208,7 +208,7 @@ void World::CountHolders() {
 
 bool World::MayHold(uint32_t window, uint32_t id, TenantId tenant) {
   if (tenant == kDefaultTenant || !config.shares(tenant) ||
-      config.quota(tenant, Tier::kPrimary) == kNoQuota) {
+      config.quota(tenant, kPrimaryTier) == kNoQuota) {
     return true;
   }
   CountHolders();
@@ -334,7 +334,7 @@ std::optional<Victims::Candidate> World::LowestThatStayed(const Victims& victims
 void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
   CheckDuplicatesWentFirst(from, gone);
   for (const Tier tier : kTiers) {
-    const auto index = static_cast<size_t>(tier);
+    const size_t index = tier.value();
     if (tier <= from.tier || (gone.to.has_value() && tier >= *gone.to)) continue;
     if (config.windows[from.window].blocks_in(tier) == 0) continue;
     if (config.IsOnDisk(tier)) continue;  // A block falls to the disk only if it has a copy there.
@@ -371,9 +371,9 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
 // Exceptions: a tenant at its quota gives up its own blocks, and a watermark counts duplicates as
 // free.
 void World::CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& gone) {
-  if (from.tier == Tier::kPrimary || gone.named || !config.tenants.empty()) return;
+  if (from.tier == kPrimaryTier || gone.named || !config.tenants.empty()) return;
   if (config.IsOnDisk(from.tier)) return;  // The disk keeps the copies that a restart can reach.
-  if (config.watermark_permille[static_cast<size_t>(from.tier)] != 0) return;
+  if (config.watermark_permille[from.tier.value()] != 0) return;
   for (const Victims& there : victims_) {
     if (there.window != from.window || there.tier != from.tier) continue;
     for (const uint32_t id : there.duplicates) {

@@ -173,7 +173,7 @@ void AdoptFresh(World& world, uint32_t window, const BlockHandle& handle) {
   SIM_CHECK(handle.generation > ledger[id].generation, "block ", id,
             " begins a life with generation ", handle.generation.value(), " after ",
             ledger[id].generation.value());
-  const SlotRef slot{Tier::kPrimary, handle.slot};
+  const SlotRef slot{kPrimaryTier, handle.slot};
   const uint32_t owner = ledger.owner(slot);
   SIM_CHECK(owner == kNone || owner == id || !taken(owner), "slot ", handle.slot.value(),
             " is handed out while block ", owner, " lies in it");
@@ -222,7 +222,7 @@ void WriteTokens(World& world, SimSequence& sequence, uint32_t end) {
     const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
     const auto place = [&](uint32_t token) -> Value& {
       const BlockHandle& handle = blocks[token / world.tokens_per_block()];
-      return world.memory.slot(w, {Tier::kPrimary, handle.slot})[token % world.tokens_per_block()];
+      return world.memory.slot(w, {kPrimaryTier, handle.slot})[token % world.tokens_per_block()];
     };
     for (uint32_t t = sequence.computed; t < end; ++t) place(t) = sequence.values[t];
     if (!scribble) continue;
@@ -319,7 +319,7 @@ PublishedBlock::PublishedBlock(World& world, SimSequence& sequence, uint32_t win
   if (count == world.tokens_per_block()) return;
   const uint32_t longer =
       shadow_.FirstLonger(table_.tip.value(), sequence.content.name_space, keys());
-  if (longer != kNone && shadow_.node(longer).tier == Tier::kPrimary) longer_ = longer;
+  if (longer != kNone && shadow_.node(longer).tier == kPrimaryTier) longer_ = longer;
 }
 
 bool PublishedBlock::Follow() {
@@ -385,7 +385,7 @@ void PublishedBlock::FollowLonger() {
 
 // The tree has the block `id` with these tokens.
 bool PublishedBlock::FollowEarlier(uint32_t id) {
-  const bool has_bytes = ledger_[id].placed && ledger_[id].place.tier == Tier::kPrimary;
+  const bool has_bytes = ledger_[id].placed && ledger_[id].place.tier == kPrimaryTier;
   if (!has_bytes) {
     if (!GivesBytesTo(id)) return Detach();
   } else if (!world_.MayHold(window_, id, sequence_.tenant)) {
@@ -410,12 +410,12 @@ bool PublishedBlock::FollowEarlier(uint32_t id) {
 // The cached block is a hole or lies in a lower tier. It gets this sequence's block if only this
 // sequence has that.
 bool PublishedBlock::GivesBytesTo(uint32_t id) {
-  const SlotRef slot{Tier::kPrimary, table_.blocks[index_].slot};
+  const SlotRef slot{kPrimaryTier, table_.blocks[index_].slot};
   if (ledger_[own_].refs != 1 || ledger_.owner(slot) != own_ ||
       world_.memory.Arriving(window_, slot)) {
     return false;
   }
-  SIM_CHECK(shadow_.node(id).cached() && shadow_.node(id).tier == Tier::kPrimary,
+  SIM_CHECK(shadow_.node(id).cached() && shadow_.node(id).tier == kPrimaryTier,
             "rule 10: the cached block ", id, " does not get the bytes of block ", own_);
   ledger_.AddCopy(id, slot);
   std::erase(world_.stored, HeldBlock{window_, BlockId{id}});

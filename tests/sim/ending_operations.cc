@@ -41,7 +41,7 @@ void HoldWritable(World& world, const SimSession& session, const SimSequence& se
     Ledger& ledger = world.ledgers[w];
     const auto is_private = [&](const BlockHandle& handle) {
       return !world.InTree(w, handle.id) &&
-             ledger.owner({Tier::kPrimary, handle.slot}) == handle.id.value();
+             ledger.owner({kPrimaryTier, handle.slot}) == handle.id.value();
     };
     auto end = static_cast<uint32_t>(table.blocks.size());
     if (table.borrowed_tail &&
@@ -56,7 +56,7 @@ void HoldWritable(World& world, const SimSession& session, const SimSequence& se
                  .tenant = sequence.tenant,
                  .step = kNever,
                  .block = {w, own.id}};
-      release.slot = {Tier::kPrimary, own.slot};
+      release.slot = {kPrimaryTier, own.slot};
       ledger.Hold(own.id, Ledger::Holder::kDefer);
       const uint32_t begin = i * size;
       const uint32_t kept = std::max(sequence.computed, sequence.forked);
@@ -127,7 +127,7 @@ bool ContinueRaw(World& world, SimSession& session) {
                .tenant = session.tenant,
                .step = kNever,
                .block = {raw->window, raw->handle.id}};
-    release.slot = {Tier::kPrimary, raw->handle.slot};
+    release.slot = {kPrimaryTier, raw->handle.slot};
     release.writable_end = world.Ready(raw->ready) ? world.tokens_per_block() : 0;
   }
   session.raw.erase(raw);

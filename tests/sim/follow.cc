@@ -90,14 +90,14 @@ void Follow::NoteCandidates(uint32_t window) {
   std::vector<Victims> victims(kMaxTiers * tenants);
   for (size_t i = 0; i < victims.size(); ++i) {
     victims[i].window = window;
-    victims[i].tier = static_cast<Tier>(i / tenants);
+    victims[i].tier = Tier(i / tenants);
     victims[i].tenant = TenantId{static_cast<uint16_t>(i % tenants)};
   }
   for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
     const Node& node = shadow.node(id);
     for (const Tier tier : kTiers) {
       if (!node.cached() || !node.lower.contains(tier)) continue;
-      victims[static_cast<size_t>(tier) * tenants].duplicates.push_back(id);
+      victims[tier.value() * tenants].duplicates.push_back(id);
     }
     if (!node.cached()) continue;
     const TenantId tenant = world_.config.OwnerOf(node.name_space);
@@ -106,8 +106,7 @@ void Follow::NoteCandidates(uint32_t window) {
           {id, node.priority});
     }
     if (world_.IsOnlyOnDisk(window, id) || !world_.IsCandidate(window, id)) continue;
-    victims[static_cast<size_t>(node.tier) * tenants + tenant.value()].candidates.push_back(
-        {id, node.priority});
+    victims[node.tier.value() * tenants + tenant.value()].candidates.push_back({id, node.priority});
   }
   for (Victims& tier : victims) victims_.push_back(std::move(tier));
 }
@@ -122,7 +121,7 @@ bool Follow::LetGo(uint32_t window, uint32_t id) const {
 // The victims of the tenant that owns the block.
 Victims& Follow::VictimsOf(uint32_t window, Tier tier, uint32_t id) {
   const TenantId tenant = world_.config.OwnerOf(world_.shadows[window].node(id).name_space);
-  return victims_[(window * kMaxTiers + static_cast<size_t>(tier)) * world_.config.num_tenants() +
+  return victims_[(window * kMaxTiers + tier.value()) * world_.config.num_tenants() +
                   tenant.value()];
 }
 
@@ -173,7 +172,7 @@ void Follow::Apply(uint32_t window, const StoredEvent& stored) {
             "law: blocks stored where nobody publishes");
   Shadow& shadow = world_.shadows[window];
   for (const StoredBlock& block : stored.blocks) {
-    SIM_CHECK(block.tier == Tier::kPrimary || scope_.restores, "block ", block.id.value(),
+    SIM_CHECK(block.tier == kPrimaryTier || scope_.restores, "block ", block.id.value(),
               " is stored below");
     SIM_CHECK(!world_.config.IsOnDisk(block.tier) || scope_.found_on_disk != nullptr, "block ",
               block.id.value(), " is stored on disk");
@@ -255,10 +254,8 @@ void Follow::NoteLower(uint32_t window, const UpdatedEvent& updated) {
 // onboarded again in the same call.
 void Follow::ForgetDuplicate(uint32_t window, Tier tier, uint32_t id) {
   if (victims_.empty()) return;  // Nothing is evicted in this call.
-  std::erase(
-      victims_[(window * kMaxTiers + static_cast<size_t>(tier)) * world_.config.num_tenants()]
-          .duplicates,
-      id);
+  std::erase(victims_[(window * kMaxTiers + tier.value()) * world_.config.num_tenants()].duplicates,
+             id);
 }
 
 // Records a block, or a copy of one, that the file has from an earlier run.
@@ -302,15 +299,15 @@ void Follow::KeepCopies(uint32_t window, uint32_t id) {
   world_.ledgers[window].KeepCopies(id, tiers);
   const BlockFacts& facts = world_.ledgers[window][id];
   for (const Tier tier : kTiers) {
-    SIM_CHECK(!node.lower.contains(tier) || facts.copies[static_cast<size_t>(tier)] != kNoSlot,
-              "block ", id, " has no copy in the ", DefaultTierName(tier), " tier");
+    SIM_CHECK(!node.lower.contains(tier) || facts.copies[tier.value()] != kNoSlot, "block ", id,
+              " has no copy in the ", DefaultTierName(tier), " tier");
   }
 }
 
 // It leaves its slot without an order. Another order can have given it a slot there since.
 void Follow::LeaveFreely(uint32_t window, uint32_t id, Tier from) {
   Ledger& ledger = world_.ledgers[window];
-  const SlotRef slot{from, ledger[id].copies[static_cast<size_t>(from)]};
+  const SlotRef slot{from, ledger[id].copies[from.value()]};
   const bool came_now = std::any_of(arrived_.begin(), arrived_.end(), [&](const Arrived& arrived) {
     return arrived.window == window && arrived.id == id && arrived.slot == slot;
   });
@@ -332,10 +329,10 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
   Coverage& coverage = world_.coverage;
   if (!scope_.fetched.empty()) return NoteFetched(window, updated);
   if (to < from) {
-    SIM_CHECK(to == Tier::kPrimary, "block ", id, " comes up to the ", DefaultTierName(to),
+    SIM_CHECK(to == kPrimaryTier, "block ", id, " comes up to the ", DefaultTierName(to),
               " tier and no further");
     coverage.Add(Met::kOnboarded);
-    if (from > Tier::kSecondary) coverage.Add(Met::kOnboardedFar);
+    if (from > Tier(1)) coverage.Add(Met::kOnboardedFar);
     return;
   }
   // A block whose bytes did not arrive above is still cached below.
@@ -350,7 +347,7 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
     if (world_.config.IsOnDisk(to)) coverage.Add(Met::kFellToDisk);
     LeaveFreely(window, id, from);
   }
-  const bool named = scope_.moves_named && from == Tier::kPrimary;
+  const bool named = scope_.moves_named && from == kPrimaryTier;
   Victims::Gone gone{.priority = priority, .to = to, .named = named};
   for (size_t t = kMaxTiers; t-- > 0 && world_.full(window);) {
     if (world_.shadows[window].HasNearChildren(id, kTiers[t])) gone.child = kTiers[t];
@@ -362,7 +359,7 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
     ++VictimsOf(window, to, id).came;
   }
   coverage.Add(Met::kOffloaded);
-  if (from != Tier::kPrimary) coverage.Add(Met::kMiddleFell);
+  if (from != kPrimaryTier) coverage.Add(Met::kMiddleFell);
   const SimConfig::Window& config = world_.config.windows[window];
   if (std::any_of(kTiers.begin(), kTiers.end(), [&](Tier tier) {
         return tier > from && tier < to && config.blocks_in(tier) != 0;
@@ -424,7 +421,7 @@ void Follow::ApplyOrder(const CopyOrder& order) {
     return m.window == window && m.id == id && m.to == order.target.tier && !m.copied;
   });
   if (move == moves_.end()) {
-    SIM_CHECK(order.target.tier == Tier::kPrimary && order.num_tokens < world_.tokens_per_block(),
+    SIM_CHECK(order.target.tier == kPrimaryTier && order.num_tokens < world_.tokens_per_block(),
               "copy ", order.ticket.value(), " is neither a move nor of a part");
     copied_.push_back({window, BlockId{id}});
     world_.copied.push_back(copied_.back());
@@ -437,7 +434,7 @@ void Follow::ApplyOrder(const CopyOrder& order) {
   ledger.AddCopy(id, order.target);
   if (goes_down) ledger.RemoveCopy(id, order.source);
   arrived_.push_back({window, id, order.target});
-  if (goes_down && order.target.tier > Tier::kSecondary && IsFull(window, order.target.tier)) {
+  if (goes_down && order.target.tier > Tier(1) && IsFull(window, order.target.tier)) {
     world_.coverage.Add(Met::kSwappedFar);
   }
 }

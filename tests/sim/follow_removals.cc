@@ -87,7 +87,7 @@ void Follow::NoteLeftForSpace(uint32_t window, uint32_t id, RemovalReason reason
                 !node.lower.contains(world_.config.disk()),
             "block ", id, " is evicted, though it has a copy on disk to fall to");
   if (with_parent) return;
-  SIM_CHECK((node.tier == Tier::kPrimary) == (reason == RemovalReason::kEvicted), "block ", id,
+  SIM_CHECK((node.tier == kPrimaryTier) == (reason == RemovalReason::kEvicted), "block ", id,
             " of the ", DefaultTierName(node.tier), " tier is ", RemovalReasonName(reason));
   NoteVictim(window, node.tier, id, {.priority = node.priority, .to = std::nullopt});
 }

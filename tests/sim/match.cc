@@ -191,7 +191,7 @@ MatchOracle::Demand MatchOracle::DemandFor(uint32_t window, uint32_t length, uin
     const uint32_t id = paths_[window][i];
     // Its own held blocks in a lower tier are charged to that tier. Blocks of the default tenant
     // are charged to the primary tier.
-    const bool below = shadow.node(id).tier != Tier::kPrimary;
+    const bool below = shadow.node(id).tier != kPrimaryTier;
     const bool own = world_.config.OwnerOf(shadow.node(id).name_space) == tenant;
     if ((below && own) || !accountant.Holds(id, tenant)) ++charged;
     if (below) {
@@ -201,7 +201,7 @@ MatchOracle::Demand MatchOracle::DemandFor(uint32_t window, uint32_t length, uin
     }
   }
   const std::vector<uint32_t> sources = Sources(window, length);
-  const uint64_t quota = world_.config.quota(tenant, Tier::kPrimary);
+  const uint64_t quota = world_.config.quota(tenant, kPrimaryTier);
   const uint64_t left = accountant.Left(tenant);
   const bool enough = needed <= available && charged <= left;
   Demand result{.fits = enough, .sure = true};
@@ -212,7 +212,7 @@ MatchOracle::Demand MatchOracle::DemandFor(uint32_t window, uint32_t length, uin
   size_t fitting = 0;
   for (const uint32_t id : sources) {
     const Node& node = shadow.node(id);
-    const bool evictable = node.tier == Tier::kPrimary && ledger[id].refs == 0;
+    const bool evictable = node.tier == kPrimaryTier && ledger[id].refs == 0;
     const bool can_take =
         evictable && !shadow.HasChildren(id) && !world_.memory.Touched(window, ledger[id].place);
     // A source that is taken over needs no fresh block, but is not available. A source that is

@@ -52,7 +52,7 @@ std::vector<uint32_t> Path(const MatchOracle& match, uint32_t window, uint32_t l
 uint32_t CountLower(World& world, uint32_t window, const std::vector<uint32_t>& path) {
   return static_cast<uint32_t>(std::count_if(path.begin(), path.end(), [&](uint32_t id) {
     const Node& node = world.shadows[window].node(id);
-    return node.cached() && node.tier != Tier::kPrimary;
+    return node.cached() && node.tier != kPrimaryTier;
   }));
 }
 
@@ -70,7 +70,7 @@ bool HasPlaceBelow(World& world, uint32_t window, TenantId owner) {
   const ManagerStats stats = world.core->Stats();
   return std::any_of(kTiers.begin() + 1, kTiers.end(), [&](Tier tier) {
     return !world.config.IsOnDisk(tier) && world.config.quota(owner, tier) == kNoQuota &&
-           stats.windows[window].tiers[static_cast<size_t>(tier)].free > 0;
+           stats.windows[window].tiers[tier.value()].free > 0;
   });
 }
 
@@ -128,7 +128,7 @@ void MatchOp(World& world) {
     const BlockFacts& facts = world.ledgers[w][id];
     SIM_CHECK(right && facts.placed && facts.place.slot == blocks[i].slot,
               "MatchPrefix names block ", id, " in slot ", blocks[i].slot.value());
-    if (world.shadows[w].node(id).tier != Tier::kPrimary) world.coverage.Add(Met::kMatchBelow);
+    if (world.shadows[w].node(id).tier != kPrimaryTier) world.coverage.Add(Met::kMatchBelow);
   }
   if (world.config.has_disk) CheckDescribed(world, content, prompt, matched);
   world.Check();
@@ -183,7 +183,7 @@ void CapacityOp(World& world) {
     uint32_t held = 0, held_by_tenant = 0;
     for (uint32_t i = match.first(w, matched); i < matched / world.tokens_per_block(); ++i) {
       const uint32_t id = match.block(w, i);
-      const bool here = world.shadows[w].node(id).tier == Tier::kPrimary;
+      const bool here = world.shadows[w].node(id).tier == kPrimaryTier;
       if (here && world.ledgers[w][id].refs > 0) ++held;
       if (here && world.accountants[w].Holds(id, tenant)) ++held_by_tenant;
     }
@@ -238,7 +238,7 @@ void OffloadOp(World& world) {
     // Blocks are offloaded from the end up to the first held one. So if there is a place below, at
     // least the last block goes there if nothing holds it.
     const auto evictable = std::find_if(paths[w].rbegin(), paths[w].rend(), [&](uint32_t id) {
-      return world.shadows[w].node(id).cached() && world.shadows[w].node(id).tier == Tier::kPrimary;
+      return world.shadows[w].node(id).cached() && world.shadows[w].node(id).tier == kPrimaryTier;
     });
     if (evictable == paths[w].rend()) continue;
     const bool may_move =
@@ -281,7 +281,7 @@ void CheckFetched(World& world, const std::array<std::vector<uint32_t>, kMaxWind
     const auto stay = std::count_if(in_memory[w].begin(), in_memory[w].end(), [&](uint32_t id) {
       return world.ledgers[w][id].refs == 0 && world.shadows[w].node(id).tier == above;
     });
-    const TierOccupancy reserved = world.core->Stats().windows[w].tiers[static_cast<size_t>(above)];
+    const TierOccupancy reserved = world.core->Stats().windows[w].tiers[above.value()];
     SIM_CHECK(world.on_order.fetching(w) == most || reserved.free + reserved.cached <= stay ||
                   told.blocks + world.memory.pending() > 0,
               "nothing more is fetched, though memory has a slot");
@@ -321,7 +321,7 @@ void Prefetch(World& world, SimSession* session, const Content& content) {
     if (!world.config.windows[w].has_lower() || !to_primary) continue;
     uint32_t available = world.available(w, world.config.OwnerOf(content.name_space));
     for (const uint32_t id : paths[w]) {
-      const bool here = world.shadows[w].node(id).tier == Tier::kPrimary;
+      const bool here = world.shadows[w].node(id).tier == kPrimaryTier;
       if (here && world.ledgers[w][id].refs == 0) --available;
     }
     expected += std::min(available, CountLower(world, w, paths[w]));

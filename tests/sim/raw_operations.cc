@@ -55,7 +55,7 @@ void WriteRaw(World& world, SimSession& session) {
     if (raw.written || !world.Ready(raw.ready)) continue;
     raw.written = true;
     raw.tag = world.random.Next();
-    Value* values = world.memory.slot(raw.window, {Tier::kPrimary, raw.handle.slot});
+    Value* values = world.memory.slot(raw.window, {kPrimaryTier, raw.handle.slot});
     for (uint32_t i = 0; i < world.tokens_per_block(); ++i) values[i] = raw.tag + i;
   }
 }
@@ -140,7 +140,7 @@ void FreeBlocksOp(World& world) {
     world.Release(*session, session->tenant, w, raw.handle.id);
     if (world.deferred.size() > deferred) {
       SimDeferredRelease& release = world.deferred.back();
-      release.slot = {Tier::kPrimary, raw.handle.slot};
+      release.slot = {kPrimaryTier, raw.handle.slot};
       release.count = raw.written ? world.tokens_per_block() : 0;
       for (uint32_t i = 0; i < release.count; ++i) release.values[i] = raw.tag + i;
     }

@@ -80,7 +80,7 @@ bool MustCopyCut(World& world, const SimSequence& sequence, uint32_t window, uin
   if (ledger[own].refs > 1) return true;
   if (world.core->IsCutOff(world.config.windows[window].size, BlockId{own})) return true;
   if (world.shadows[window].node(own).cached()) return world.shadows[window].HasChildren(own);
-  return ledger.owner({Tier::kPrimary, table.blocks[index].slot}) != own;  // Its bytes are shared.
+  return ledger.owner({kPrimaryTier, table.blocks[index].slot}) != own;  // Its bytes are shared.
 }
 
 void FollowTruncate(World& world, SimSession& session, SimSequence& sequence, uint32_t window,

@@ -172,7 +172,7 @@ void World::QuarantineFree() {
   SimQuarantine quarantine;
   for (uint32_t w = 0; w < num_windows(); ++w) {
     for (uint32_t s = 0; s < config.windows[w].primary(); ++s) {
-      const SlotRef slot{Tier::kPrimary, SlotIndex{s}};
+      const SlotRef slot{kPrimaryTier, SlotIndex{s}};
       if (ledgers[w].owner(slot) != kNone) continue;
       const BlockId id{kAboveAllIds + s};
       ledgers[w].Place(id.value(), slot);
@@ -313,7 +313,7 @@ void World::Absorb(const Scope& scope) {
   last_orders_ = orders.size();
   victims_ = follow.victims();
   for (Victims& victims : victims_) {
-    if (scope.moves_named && victims.tier == Tier::kPrimary) victims.candidates.clear();
+    if (scope.moves_named && victims.tier == kPrimaryTier) victims.candidates.clear();
     const auto& kept = scope.kept[victims.window];
     std::erase_if(victims.candidates, [&](const Victims::Candidate& candidate) {
       return std::find(kept.begin(), kept.end(), candidate.id) != kept.end();
@@ -407,7 +407,7 @@ void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t wi
   if (deferred.size() > deferred_before) {
     SimDeferredRelease& release = deferred.back();
     const uint32_t begin = index * tokens_per_block();
-    release.slot = {Tier::kPrimary, own.slot};
+    release.slot = {kPrimaryTier, own.slot};
     if (Ready(sequence.ready)) {
       release.count =
           std::min(sequence.computed - std::min(sequence.computed, begin), tokens_per_block());
@@ -445,7 +445,7 @@ uint32_t World::ComputedWithout(const SimSequence& sequence, uint32_t window, Sl
   for (uint32_t w = 0; w < num_windows(); ++w) {
     const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
     for (uint32_t i = 0; i * tokens_per_block() < left; ++i) {
-      const SlotRef slot{Tier::kPrimary, blocks[i].slot};
+      const SlotRef slot{kPrimaryTier, blocks[i].slot};
       if (blocks[i].id == kNoBlock || memory.Arriving(w, slot)) continue;
       const uint32_t begin = i * tokens_per_block();
       const bool is_lost = w == window && slot == lost;

@@ -88,7 +88,7 @@ struct Scope {
 // candidates that could have gone instead.
 struct Victims {
   uint32_t window = 0;
-  Tier tier = Tier::kPrimary;
+  Tier tier = kPrimaryTier;
   TenantId tenant;
   struct Gone {
     Priority priority;
@@ -148,7 +148,7 @@ class World {
   }
   // The most primary slots that the tenant can ever have.
   uint32_t most_blocks(uint32_t window, TenantId tenant) const {
-    return std::min(config.windows[window].primary(), config.quota(tenant, Tier::kPrimary));
+    return std::min(config.windows[window].primary(), config.quota(tenant, kPrimaryTier));
   }
   // Whether the tenant may hold a block that is cached in the primary tier, while an operation
   // runs. A block of the default tenant that it holds counts against its quota.

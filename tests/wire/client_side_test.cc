@@ -339,7 +339,7 @@ TEST(ClientSideTest, PoolMappingsKeepEverything) {
   const PoolMapping& pool = described.pools[0];
   EXPECT_EQ(pool.window, kFullAttention);
   EXPECT_EQ(pool.pool_index, 1u);
-  EXPECT_EQ(pool.tier, Tier::kPrimary);
+  EXPECT_EQ(pool.tier, kPrimaryTier);
   EXPECT_EQ(pool.layout.dtype, DType::kFloat16);
   EXPECT_THAT(pool.layout.layers, ElementsAre(0u, 2u));
   EXPECT_EQ(pool.layout.slot_stride_bytes(), 256u);
@@ -408,9 +408,9 @@ TEST(ClientSideTest, CacheInfoKeepsItsWindows) {
   ASSERT_EQ(info.windows.size(), 2u);
   EXPECT_EQ(info.windows[0].window, WindowSize(128));
   EXPECT_EQ(info.windows[1].window, kFullAttention);
-  EXPECT_EQ(info.windows[1].blocks_in(Tier::kPrimary), 7u);
-  EXPECT_EQ(info.windows[1].blocks_in(Tier::kSecondary), 2u);
-  EXPECT_EQ(info.TierName(Tier::kSecondary), "secondary") << "from before there was a list";
+  EXPECT_EQ(info.windows[1].blocks_in(kPrimaryTier), 7u);
+  EXPECT_EQ(info.windows[1].blocks_in(Tier(1)), 2u);
+  EXPECT_EQ(info.TierName(Tier(1)), "secondary") << "from before there was a list";
 }
 
 TEST(ClientSideTest, CacheInfoKeepsItsTiers) {

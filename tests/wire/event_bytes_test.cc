@@ -57,7 +57,7 @@ class RandomEvents {
   uint32_t Small() { return static_cast<uint32_t>(Number() >> 32); }
   size_t Count() { return random_() % 8 == 0 ? random_() % 700 : random_() % 5; }
   BlockHash Hash() { return BlockHash{Number()}; }
-  Tier AnyTier() { return static_cast<Tier>(random_() % kMaxTiers); }
+  Tier AnyTier() { return Tier(random_() % kMaxTiers); }
   TierSet AnyTiers() {
     return TierSet::FromBits(static_cast<uint8_t>(random_() % 2 * (random_() % (1 << kMaxTiers))));
   }

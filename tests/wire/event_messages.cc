@@ -38,7 +38,7 @@ struct EventWriter {
     for (size_t tier = 0; tier < event.blocks_per_tier.size(); ++tier) {
       if (event.blocks_per_tier[tier] == 0) continue;
       v1::TierCapacity* capacity = proto->add_capacity();
-      capacity->set_tier(TierToProto(static_cast<Tier>(tier)));
+      capacity->set_tier(TierToProto(Tier(tier)));
       capacity->set_blocks(event.blocks_per_tier[tier]);
     }
     for (const BlockId block : event.blocks) proto->add_block_ids(block.value());

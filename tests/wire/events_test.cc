@@ -57,10 +57,8 @@ TEST(WireEventsTest, ANamespaceKeepsItsTenant) {
 }
 
 TEST(WireEventsTest, AnUpdateHasWhatChanged) {
-  const v1::Event tier =
-      ToProto(UpdatedEvent{.id = BlockId{4},
-                           .hash = BlockHash{9},
-                           .tier = Change<Tier>{Tier::kSecondary, Tier::kPrimary}});
+  const v1::Event tier = ToProto(UpdatedEvent{
+      .id = BlockId{4}, .hash = BlockHash{9}, .tier = Change<Tier>{Tier(1), kPrimaryTier}});
   EXPECT_EQ(tier.updated().block_id(), 4u);
   EXPECT_EQ(tier.updated().block_hash(), 9u);
   EXPECT_EQ(tier.updated().tier().old_value(), v1::TIER_SECONDARY);
@@ -105,7 +103,7 @@ TEST(WireEventsTest, EveryReasonHasItsOwn) {
 
 // --- To the wire and back ---
 
-Tier TierOf(int tier) { return static_cast<Tier>(tier - v1::TIER_PRIMARY); }
+Tier TierOf(int tier) { return Tier(tier - v1::TIER_PRIMARY); }
 
 TierSet TiersOf(const google::protobuf::RepeatedField<int>& tiers) {
   TierSet set;

@@ -14,7 +14,7 @@ namespace {
 std::vector<TierSpec> TierSpecs(const std::vector<uint32_t>& tier_blocks, LastTier last) {
   std::vector<TierSpec> tiers;
   for (const uint32_t blocks : tier_blocks) {
-    tiers.push_back({.name = DefaultTierName(static_cast<Tier>(tiers.size())), .blocks = {blocks}});
+    tiers.push_back({.name = DefaultTierName(Tier(tiers.size())), .blocks = {blocks}});
   }
   if (last == LastTier::kDisk) {
     tiers.back().medium = Medium::kDisk;

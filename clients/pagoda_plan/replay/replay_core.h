@@ -66,7 +66,7 @@ class ReplayCore {
   bool FinishCopies(absl::Time now);
   void FetchFromDisk(const SequencePrompt& prompt, absl::Time now);
   void WriteToDisk(absl::Time now);
-  ReplayedTier& TierOf(SlotRef slot) { return report_.tiers[static_cast<size_t>(slot.tier)]; }
+  ReplayedTier& TierOf(SlotRef slot) { return report_.tiers[slot.tier.value()]; }
 
   const std::unique_ptr<BlockManager> manager_;
   const SessionId session_;

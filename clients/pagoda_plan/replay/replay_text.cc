@@ -176,7 +176,7 @@ std::vector<LadderTier> LadderOf(const ReplayResults& results, const ReplayRun& 
   if (!results.ladder.empty()) return results.ladder;
   std::vector<LadderTier> ladder;
   for (size_t t = 0; t < run.report.tiers.size(); ++t) {
-    ladder.push_back({.name = DefaultTierName(static_cast<Tier>(t)), .size = ""});
+    ladder.push_back({.name = DefaultTierName(Tier(t)), .size = ""});
   }
   return ladder;
 }

@@ -54,7 +54,7 @@ struct Plan {
 // no size text.
 std::vector<LadderTier> LadderOf(const PlanOptions& options, uint64_t workload_bytes) {
   if (!options.tiers.empty()) return *ParseLadder(options.tiers);
-  const std::string primary = DefaultTierName(Tier::kPrimary);
+  const std::string primary = DefaultTierName(kPrimaryTier);
   std::vector<LadderTier> ladder;
   if (options.primary.empty()) {
     ladder.push_back({.name = primary, .size = "", .budget = ByteBudget{workload_bytes}});
@@ -62,22 +62,21 @@ std::vector<LadderTier> LadderOf(const PlanOptions& options, uint64_t workload_b
     ladder.push_back(TierOfSize(primary, Medium::kHost, options.primary));
   }
   if (!options.secondary.empty()) {
-    ladder.push_back(
-        TierOfSize(DefaultTierName(Tier::kSecondary), Medium::kHost, options.secondary));
+    ladder.push_back(TierOfSize(DefaultTierName(Tier(1)), Medium::kHost, options.secondary));
   }
   return ladder;
 }
 
 // The drive of a tier on disk.
 DrivePlan DriveOf(const Plan& plan, const PlanOptions& options, size_t tier) {
-  return PlanDrive(options.drive, static_cast<double>(plan.sizes.bytes(static_cast<Tier>(tier))));
+  return PlanDrive(options.drive, static_cast<double>(plan.sizes.bytes(Tier(tier))));
 }
 
 absl::Status CheckDrives(const Plan& plan, const PlanOptions& options) {
   for (size_t t = 0; t < plan.ladder.size(); ++t) {
     if (plan.ladder[t].medium != Medium::kDisk) continue;
     const Drive drive = DriveOf(plan, options, t).drive;
-    const auto bytes = static_cast<double>(plan.sizes.bytes(static_cast<Tier>(t)));
+    const auto bytes = static_cast<double>(plan.sizes.bytes(Tier(t)));
     if (bytes <= drive.capacity_bytes) continue;
     return MakeError(
         Reason::kInvalidArgument,
@@ -187,7 +186,7 @@ void PrintSpareSlots(const SizingPlan::TierPlan& share) {
 }
 
 void PrintTier(const Plan& plan, const PlanOptions& options, size_t index) {
-  const auto tier = static_cast<Tier>(index);
+  const Tier tier(index);
   const LadderTier& named = plan.ladder[index];
   const uint32_t tokens_per_block = plan.layout.spec().tokens_per_block;
   const bool is_disk = named.medium == Medium::kDisk;
@@ -201,7 +200,7 @@ void PrintTier(const Plan& plan, const PlanOptions& options, size_t index) {
           FormatCount(uint64_t{share.blocks} * tokens_per_block), FormatBytes(share.bytes),
           FormatShare(Share(share.bytes, plan.sizes.bytes(tier))));
   }
-  if (tier == Tier::kPrimary) {
+  if (tier == kPrimaryTier) {
     Print("  fits %s of %s at once\n",
           FormatCounted(plan.sizes.max_concurrent_sequences(), "sequence"),
           FormatCounted(options.sequence_tokens, "token"));
@@ -258,7 +257,7 @@ Json TierJson(const Plan& plan, Tier tier) {
     blocks[WindowName(window.window)] = window.tier(tier).blocks;
   }
   Json json = {{"bytes", plan.sizes.bytes(tier)}, {"blocks", blocks}};
-  if (tier == Tier::kPrimary) {
+  if (tier == kPrimaryTier) {
     json["max_concurrent_sequences"] = plan.sizes.max_concurrent_sequences();
   }
   return json;
@@ -270,7 +269,7 @@ Json LadderJson(const Plan& plan, const PlanOptions& options) {
   for (size_t t = 0; t < plan.ladder.size(); ++t) {
     const LadderTier& named = plan.ladder[t];
     Json tier = {{"name", named.name}, {"medium", std::string(MediumName(named.medium))}};
-    tier.update(TierJson(plan, static_cast<Tier>(t)));
+    tier.update(TierJson(plan, Tier(t)));
     if (named.medium == Medium::kDisk) tier["drive"] = DriveJson(DriveOf(plan, options, t));
     tiers.push_back(tier);
   }
@@ -294,8 +293,8 @@ void PrintJson(const Plan& plan, const PlanOptions& options) {
                {"sequences", options.sequences},
                {"sequences_bytes", plan.workload_bytes},
                {"windows", windows}};
-  if (!options.primary.empty()) json["primary"] = TierJson(plan, Tier::kPrimary);
-  if (!options.secondary.empty()) json["secondary"] = TierJson(plan, Tier::kSecondary);
+  if (!options.primary.empty()) json["primary"] = TierJson(plan, kPrimaryTier);
+  if (!options.secondary.empty()) json["secondary"] = TierJson(plan, Tier(1));
   if (!options.tiers.empty()) {
     json["tiers"] = LadderJson(plan, options);
     json["config"] = ConfigText(plan, options);

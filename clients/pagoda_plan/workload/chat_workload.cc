@@ -65,13 +65,12 @@ absl::Status CheckOptions(const ChatWorkloadOptions& options, const CacheInfo& c
   const uint64_t tokens = LongestSequence(options);
   for (const CacheInfo::Window& window : cache.windows) {
     const uint64_t blocks = (tokens + cache.tokens_per_block - 1) / cache.tokens_per_block;
-    if (blocks > window.blocks_in(Tier::kPrimary) ||
-        tokens > std::numeric_limits<uint32_t>::max()) {
+    if (blocks > window.blocks_in(kPrimaryTier) || tokens > std::numeric_limits<uint32_t>::max()) {
       return MakeError(
           Reason::kInvalidCount,
           absl::StrCat("a conversation grows to ", Counted(tokens, "token"), " = ",
                        Counted(blocks, "block"), " of ", cache.tokens_per_block,
-                       ", and the cache has ", Counted(window.blocks_in(Tier::kPrimary), "block"),
+                       ", and the cache has ", Counted(window.blocks_in(kPrimaryTier), "block"),
                        ": use fewer or shorter turns, or give the daemon more memory"));
     }
   }

@@ -252,8 +252,8 @@ absl::StatusOr<v1::OpenCacheRequest> RequestOf(const OpenOptions& options) {
 std::string WindowText(const CacheInfo& cache, const CacheInfo::Window& window) {
   std::vector<std::string> tiers;
   for (size_t i = 0; i < window.blocks.size(); ++i) {
-    tiers.push_back(absl::StrCat(cache.TierName(static_cast<Tier>(i)), " ",
-                                 FormatCounted(window.blocks[i], "block")));
+    tiers.push_back(
+        absl::StrCat(cache.TierName(Tier(i)), " ", FormatCounted(window.blocks[i], "block")));
   }
   return absl::StrCat(WindowName(window.window), ": ", absl::StrJoin(tiers, ", "));
 }

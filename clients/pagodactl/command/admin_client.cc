@@ -10,7 +10,7 @@ namespace pagoda {
 std::string TierText(v1::Tier tier, const std::string& name) {
   if (!name.empty()) return name;
   if (tier == v1::TIER_UNSPECIFIED) return "unknown";
-  return DefaultTierName(static_cast<Tier>(tier - v1::TIER_PRIMARY));
+  return DefaultTierName(Tier(tier - v1::TIER_PRIMARY));
 }
 
 std::string TierText(v1::Tier tier, const v1::CacheInfo& cache) {

@@ -78,7 +78,7 @@ std::string TextWithDisk(const PrefetchReport& report, const CacheInfo& cache,
   std::string text;
   if (MovesUp(report, cache)) {
     absl::StrAppend(&text, FormatBlocks(report.moved_blocks), " onboarded to the ",
-                    cache.TierName(Tier::kPrimary), " tier, ");
+                    cache.TierName(kPrimaryTier), " tier, ");
   }
   absl::StrAppend(&text, FormatBlocks(report.fetched_blocks),
                   on_disk == 0 && !has_left ? " fetched from the " : " ordered from the ", disk,
@@ -86,7 +86,7 @@ std::string TextWithDisk(const PrefetchReport& report, const CacheInfo& cache,
                   FormatCounted(report.cached_tokens, "token"), " cached");
   std::vector<std::pair<std::string, uint64_t>> parts;
   for (size_t t = 0; t < report.tokens_by_tier.size(); ++t) {
-    parts.emplace_back(cache.TierName(static_cast<Tier>(t)), report.tokens_by_tier[t]);
+    parts.emplace_back(cache.TierName(Tier(t)), report.tokens_by_tier[t]);
   }
   const std::string by_tier = FormatParts(parts);
   if (!by_tier.empty()) absl::StrAppend(&text, ": ", by_tier);
@@ -163,14 +163,14 @@ std::string PrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
     return absl::StrCat("nothing to onboard, because the cache has only one tier; ", cached);
   }
   return absl::StrCat(FormatBlocks(report.moved_blocks), " onboarded to the ",
-                      cache.TierName(Tier::kPrimary), " tier, ", cached);
+                      cache.TierName(kPrimaryTier), " tier, ", cached);
 }
 
 std::string OrderedPrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
   std::vector<std::string> ordered;
   if (report.target == PrefetchTarget::kPrimary) {
     ordered.push_back(absl::StrCat(FormatBlocks(report.moved_blocks), " being onboarded to the ",
-                                   cache.TierName(Tier::kPrimary), " tier"));
+                                   cache.TierName(kPrimaryTier), " tier"));
   }
   if (const auto disk = DiskName(cache)) {
     ordered.push_back(
@@ -189,7 +189,7 @@ Json PrefetchJson(const PrefetchReport& report, const CacheInfo& cache) {
   json["cached_tokens"] = report.cached_tokens;
   json["tokens_by_tier"] = Json::object();
   for (size_t t = 0; t < report.tokens_by_tier.size(); ++t) {
-    json["tokens_by_tier"][cache.TierName(static_cast<Tier>(t))] = report.tokens_by_tier[t];
+    json["tokens_by_tier"][cache.TierName(Tier(t))] = report.tokens_by_tier[t];
   }
   json["tokens_on_disk"] = TokensOnDisk(report, cache);
   return json;

@@ -174,15 +174,14 @@ absl::Status RunOffload(const GlobalOptions& globals, const PrefixCommandOptions
   if (!waited.ok()) return waited;
   const CacheInfo& cache = (*client)->info();
   const std::optional<std::string> disk = DiskName(cache);
-  PrintResult(
-      globals,
-      disk.has_value()
-          ? absl::StrCat(FormatBlocks(offloaded->blocks), " offloaded from the ",
-                         cache.TierName(Tier::kPrimary), " tier; blocks without a copy on the ",
-                         *disk, " tier are written there before other blocks")
-          : absl::StrCat(FormatBlocks(offloaded->blocks), " offloaded to the ",
-                         cache.TierName(Tier::kSecondary), " tier"),
-      {{"blocks", offloaded->blocks}});
+  PrintResult(globals,
+              disk.has_value() ? absl::StrCat(FormatBlocks(offloaded->blocks),
+                                              " offloaded from the ", cache.TierName(kPrimaryTier),
+                                              " tier; blocks without a copy on the ", *disk,
+                                              " tier are written there before other blocks")
+                               : absl::StrCat(FormatBlocks(offloaded->blocks), " offloaded to the ",
+                                              cache.TierName(Tier(1)), " tier"),
+              {{"blocks", offloaded->blocks}});
   return absl::OkStatus();
 }
 

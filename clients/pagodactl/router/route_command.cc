@@ -102,7 +102,7 @@ std::vector<RouteRow> RouteRows(const PrefixRouter::Route& route,
 }
 
 std::string CandidateTier(const PrefixRouter::Candidate& candidate, const ServedCache& cache) {
-  const auto tier = static_cast<size_t>(candidate.tier);
+  const size_t tier = candidate.tier.value();
   if (candidate.tokens == 0) return "-";
   return tier < cache.tiers.size() ? cache.tiers[tier].name : DefaultTierName(candidate.tier);
 }

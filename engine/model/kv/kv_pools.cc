@@ -158,7 +158,7 @@ absl::StatusOr<KvPools> KvPools::Map(CacheClient& client, const ModelConfig& con
   }
   for (std::unique_ptr<MappedPool>& pool : *mapped) {
     const PoolMapping& mapping = pool->mapping();
-    if (mapping.tier != Tier::kPrimary) continue;
+    if (mapping.tier != kPrimaryTier) continue;
     const MemoryPlace& place = pool->memory().place;
     if (result.pools_.empty()) result.place_ = place;
     if (place != result.place_) {

@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<LocalCache>> LocalCache::Create(const Options& op
   const Medium medium = options.device.has_value() ? Medium::kGpu : Medium::kHost;
   absl::StatusOr<std::unique_ptr<BlockManager>> core = BlockManager::Create(
       {.layout = *layout,
-       .tiers = {{.name = DefaultTierName(Tier::kPrimary), .medium = medium, .blocks = blocks}},
+       .tiers = {{.name = DefaultTierName(kPrimaryTier), .medium = medium, .blocks = blocks}},
        .pool_mappings = (*pools)->Mappings(),
        .epoch = Epoch(1)});
   if (!core.ok()) return core.status();

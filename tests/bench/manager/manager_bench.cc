@@ -79,7 +79,7 @@ class Bed {
   }
   // Fills the pool with cached prompts of `tokens` tokens, and keeps up to `keep` of them.
   void Fill(uint32_t tokens, size_t keep) {
-    const uint32_t blocks = core_->info().windows[0].blocks_in(Tier::kPrimary);
+    const uint32_t blocks = core_->info().windows[0].blocks_in(kPrimaryTier);
     for (uint32_t i = 0; i < blocks / (tokens / kTokensPerBlock); ++i) {
       std::vector<TokenId> prompt = RandomTokens(tokens + 1);
       Serve(prompt, tokens);
@@ -209,7 +209,7 @@ void PrintScans(uint32_t blocks) {
   };
   std::vector<SlotState> states(SharedManager::kScanPiece);
   print("scan_slots_piece_p99", ScanPieces(blocks, [&](const BlockManager& core, uint32_t from) {
-          core.lists().SlotStates(0, Tier::kPrimary, from, absl::MakeSpan(states));
+          core.lists().SlotStates(0, kPrimaryTier, from, absl::MakeSpan(states));
         }));
   std::vector<PrefixNode> nodes(SharedManager::kScanPiece);
   print("scan_prefixes_piece_p99", ScanPieces(blocks, [&](const BlockManager& core, uint32_t from) {

@@ -64,8 +64,7 @@ class Cluster {
     for (uint32_t node = 0; node < nodes; ++node) {
       for (uint32_t prompt = 0; prompt < kSystemPrompts; ++prompt) {
         for (uint32_t chunk = 0; chunk < kSystemChunks; ++chunk) {
-          index_.Add(NodeId(static_cast<uint16_t>(node)), SystemChunk(prompt, chunk),
-                     Tier::kPrimary);
+          index_.Add(NodeId(static_cast<uint16_t>(node)), SystemChunk(prompt, chunk), kPrimaryTier);
         }
       }
     }
@@ -99,7 +98,7 @@ class Cluster {
     for (uint32_t holder = 0; holder < Holders(conversation); ++holder) {
       for (uint32_t i = 0; i < kChunks; ++i) {
         index_.Add(Holder(conversation, holder), ConversationChunk(conversation, i),
-                   i % 2 == 0 ? Tier::kPrimary : Tier::kSecondary);
+                   i % 2 == 0 ? kPrimaryTier : Tier(1));
       }
     }
     return Holders(conversation) * kChunks;

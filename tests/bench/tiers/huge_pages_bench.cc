@@ -98,7 +98,7 @@ MappedMemory Map(uint64_t bytes, const PageRequest& request) {
       PoolSet::Create(layout, {.tiers = {{slots}}},
                       absl::StrCat("bench-", getpid(), "-", static_cast<int>(request.huge_pages)),
                       PoolPlacement{.pages = request}));
-  memory.pages = memory.pools->pages(0, Tier::kPrimary);
+  memory.pages = memory.pools->pages(0, kPrimaryTier);
   const absl::Span<std::byte> own = memory.pools->pool(0, 0).bytes();
   std::memset(own.data(), 1, own.size());
   const uint64_t before = PageTableKib();
@@ -151,7 +151,7 @@ void Run(uint64_t bytes) {
     const MappedMemory huge = Map(bytes, {.huge_pages = kind.asked, .probe = &probe});
     if (huge.pages != kind.pages) {
       std::fprintf(stderr, "no %s: %s\n", name.c_str(),
-                   huge.pools->PagesShortfall(Tier::kPrimary).c_str());
+                   huge.pools->PagesShortfall(kPrimaryTier).c_str());
       continue;
     }
     const auto [fast, slow] = InterleavedMedians([&] { return ReadSpeed(huge, random); },

@@ -75,7 +75,7 @@ std::vector<std::vector<SlotChange>> Prompts(uint32_t generation) {
     content.tokens.resize(kTokensPerBlock);
     for (TokenId& token : content.tokens) token = random();
     prompts.back().push_back({.window_index = 0,
-                              .slot = {Tier::kPrimary, SlotIndex{slot}},
+                              .slot = {kPrimaryTier, SlotIndex{slot}},
                               .content = std::move(content)});
   }
   return prompts;

@@ -20,7 +20,7 @@ using Match = PrefixIndex::Match;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr Tier kDisk = static_cast<Tier>(2);
+constexpr Tier kDisk = Tier(2);
 
 std::vector<BlockHash> Prefix(uint64_t first, uint64_t count) {
   std::vector<BlockHash> chunks;
@@ -29,23 +29,22 @@ std::vector<BlockHash> Prefix(uint64_t first, uint64_t count) {
 }
 
 void AddAll(PrefixIndex& index, uint16_t node, const std::vector<BlockHash>& chunks,
-            Tier tier = Tier::kPrimary) {
+            Tier tier = kPrimaryTier) {
   for (const BlockHash chunk : chunks) index.Add(NodeId(node), chunk, tier);
 }
 
 TEST(PrefixIndexTest, FindsTheLongestThenTheNearest) {
   PrefixIndex index;
   AddAll(index, 1, Prefix(100, 2));
-  AddAll(index, 2, Prefix(100, 5), Tier::kSecondary);
+  AddAll(index, 2, Prefix(100, 5), Tier(1));
   AddAll(index, 3, Prefix(100, 5), kDisk);
   AddAll(index, 4, Prefix(100, 5));
   AddAll(index, 5, Prefix(200, 9));
-  EXPECT_THAT(
-      index.Find(Prefix(100, 8), 9),
-      ElementsAre(Match{NodeId(4), 5, Tier::kPrimary}, Match{NodeId(2), 5, Tier::kSecondary},
-                  Match{NodeId(3), 5, kDisk}, Match{NodeId(1), 2, Tier::kPrimary}));
+  EXPECT_THAT(index.Find(Prefix(100, 8), 9),
+              ElementsAre(Match{NodeId(4), 5, kPrimaryTier}, Match{NodeId(2), 5, Tier(1)},
+                          Match{NodeId(3), 5, kDisk}, Match{NodeId(1), 2, kPrimaryTier}));
   EXPECT_THAT(index.Find(Prefix(100, 8), 2), testing::SizeIs(2));
-  EXPECT_THAT(index.Find(Prefix(100, 1), 1), ElementsAre(Match{NodeId(1), 1, Tier::kPrimary}));
+  EXPECT_THAT(index.Find(Prefix(100, 1), 1), ElementsAre(Match{NodeId(1), 1, kPrimaryTier}));
   EXPECT_THAT(index.Find(Prefix(300, 1), 9), IsEmpty());
   EXPECT_THAT(index.Find({}, 9), IsEmpty());
   EXPECT_THAT(index.Find(Prefix(100, 8), 0), IsEmpty());
@@ -53,7 +52,7 @@ TEST(PrefixIndexTest, FindsTheLongestThenTheNearest) {
 
 TEST(PrefixIndexTest, ARecordMovesBetweenTiersAndLeaves) {
   PrefixIndex index;
-  index.Add(NodeId(1), BlockHash(7), Tier::kPrimary);
+  index.Add(NodeId(1), BlockHash(7), kPrimaryTier);
   index.Add(NodeId(1), BlockHash(7), kDisk);
   EXPECT_EQ(index.size(), 1u);
   EXPECT_THAT(index.Find(Prefix(7, 1), 9), ElementsAre(Match{NodeId(1), 1, kDisk}));
@@ -73,7 +72,7 @@ TEST(PrefixIndexTest, AForgottenNodeIsIgnoredAtOnceAndStartsAnew) {
   EXPECT_EQ(index.size(), 1900u);
   EXPECT_EQ(index.size(NodeId(3)), 0u);
   for (const Match& match : index.Find(Prefix(1, 100), 100)) EXPECT_NE(match.node, NodeId(3));
-  index.Add(NodeId(3), BlockHash(1), Tier::kPrimary);
+  index.Add(NodeId(3), BlockHash(1), kPrimaryTier);
   EXPECT_EQ(index.Find(Prefix(1, 1), 100).size(), 20u);
   EXPECT_EQ(index.Find(Prefix(2, 1), 100).size(), 19u);
 }
@@ -97,7 +96,7 @@ TEST(PrefixIndexTest, MemoryOfRemovedRecordsComesBack) {
   EXPECT_EQ(index.Find(Prefix(99'000, 1000), 1).front().chunks, 1000u);
   // Many nodes have this chunk, and all but the first ones are forgotten.
   for (uint16_t node = 0; node < 10'000; ++node)
-    index.Add(NodeId(node), BlockHash(1), Tier::kPrimary);
+    index.Add(NodeId(node), BlockHash(1), kPrimaryTier);
   const uint64_t full = index.memory_bytes();
   for (uint16_t node = 20; node < 10'000; ++node) index.Forget(NodeId(node));
   for (int i = 0; i < 1024; ++i) index.Sweep();
@@ -106,10 +105,10 @@ TEST(PrefixIndexTest, MemoryOfRemovedRecordsComesBack) {
 
 TEST(PrefixIndexTest, GenerationsComeAgain) {
   PrefixIndex index;
-  for (uint16_t node = 0; node < 20; ++node) index.Add(NodeId(node), BlockHash(9), Tier::kPrimary);
+  for (uint16_t node = 0; node < 20; ++node) index.Add(NodeId(node), BlockHash(9), kPrimaryTier);
   for (int i = 0; i < 65'535; ++i) index.Forget(NodeId(5));
   EXPECT_EQ(index.Find(Prefix(9, 1), 100).size(), 19u) << "the old record is not found again";
-  index.Add(NodeId(5), BlockHash(9), Tier::kPrimary);
+  index.Add(NodeId(5), BlockHash(9), kPrimaryTier);
   EXPECT_EQ(index.Find(Prefix(9, 1), 100).size(), 20u);
 }
 
@@ -196,7 +195,7 @@ TEST(PrefixIndexTest, AgreesWithANaiveIndex) {
     for (int step = 0; step < 6000; ++step) {
       const NodeId node(static_cast<uint16_t>(random() % nodes));
       const BlockHash chunk = chunk_of(random() % chunks);
-      const Tier tier = static_cast<Tier>(random() % 3);
+      const Tier tier(random() % 3);
       const uint32_t roll = random() % 1000;
       if (roll < 600) {
         index.Add(node, chunk, tier);

@@ -62,8 +62,8 @@ class PrefixRouterTest : public testing::Test {
   std::vector<std::string> Found(size_t most = 8) const {
     std::vector<std::string> found;
     for (const auto& candidate : router_->Find({.tokens = tokens_}, most).nodes) {
-      found.push_back(absl::StrCat(candidate.node->name, ":", candidate.tokens, ":",
-                                   static_cast<int>(candidate.tier)));
+      found.push_back(
+          absl::StrCat(candidate.node->name, ":", candidate.tokens, ":", candidate.tier.value()));
     }
     return found;
   }

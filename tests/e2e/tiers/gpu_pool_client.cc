@@ -44,7 +44,7 @@ class Run {
   Run(CacheClient* client, MemoryAccess access, uint64_t seed)
       : client_(client), access_(access), seed_(seed) {
     for (auto& pool : Must(client_->MapPools(access))) {
-      if (pool->mapping().tier == Tier::kPrimary) pools_.push_back(std::move(pool));
+      if (pool->mapping().tier == kPrimaryTier) pools_.push_back(std::move(pool));
     }
   }
 

@@ -87,7 +87,7 @@ ArithmeticModel::ArithmeticModel(CacheClient& client, std::vector<WindowSize> wi
   auto mapped = client.MapPools(MemoryAccess::kReadWrite);
   PAGODA_CHECK(mapped.ok(), mapped.status().ToString().c_str());
   for (std::unique_ptr<MappedPool>& pool : *mapped) {
-    if (pool->mapping().tier != Tier::kPrimary) continue;
+    if (pool->mapping().tier != kPrimaryTier) continue;
     const auto window = std::find(windows_.begin(), windows_.end(), pool->mapping().window);
     pools_[static_cast<size_t>(window - windows_.begin())] = std::move(pool);
   }

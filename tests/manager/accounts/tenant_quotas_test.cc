@@ -442,7 +442,7 @@ TEST_F(TenantsCrowdTest, KeepsToItsQuotas) {
 TEST_F(TenantsTest, ACopyThatCannotBeChargedIsGivenUp) {
   std::vector<TierSpec> tiers;
   for (const uint32_t blocks : {2, 3, 3}) {
-    tiers.push_back({.name = DefaultTierName(static_cast<Tier>(tiers.size())),
+    tiers.push_back({.name = DefaultTierName(Tier(tiers.size())),
                      .blocks = {blocks},
                      .min_priority = Priority{0}});
   }

@@ -19,7 +19,7 @@ constexpr uint32_t kTokensPerBlock = 4;
 constexpr SequenceId kSequence{1};
 
 TierSpec MemoryTier(size_t index, uint32_t blocks) {
-  return {.name = DefaultTierName(static_cast<Tier>(index)), .blocks = {blocks}};
+  return {.name = DefaultTierName(Tier(index)), .blocks = {blocks}};
 }
 
 }  // namespace

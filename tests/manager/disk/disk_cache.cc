@@ -123,7 +123,7 @@ DiskCache::DiskCache(uint64_t seed, Options options)
       model_({std::vector<std::optional<Written>>(kFileSlots[0]),
               std::vector<std::optional<Written>>(kFileSlots[1])}) {
   std::unique_ptr<DiskFiles> files = Must(DiskFiles::Open(Layout(), options_.files));
-  recovery_ = RecoverDisk(*files, {.tier = Tier::kSecondary});
+  recovery_ = RecoverDisk(*files, {.tier = Tier(1)});
   Restore();
   carrier_ = std::make_unique<DiskCarrier>(pools_.get(), std::move(files), recovery_.ledgers,
                                            options_.carrier,
@@ -266,8 +266,8 @@ void DiskCache::Backup(uint32_t w) {
   FileOrder order = {.lane = Lane::kBackup,
                      .ticket = Ticket(++backup_ticket_),
                      .window_index = w,
-                     .memory = {Tier::kPrimary, SlotIndex(*memory)},
-                     .file = {Tier::kSecondary, SlotIndex(*slot)},
+                     .memory = {kPrimaryTier, SlotIndex(*memory)},
+                     .file = {Tier(1), SlotIndex(*slot)},
                      .content = SlotContent{.tokens = path.tokens.back()}};
   Written written = {.number = ++last_number_, .name = name};
   if (path.tokens.size() == 1) {
@@ -311,8 +311,8 @@ void DiskCache::Fetch(uint32_t w, const Entry& entry) {
   carrier_->Submit({FileOrder{.lane = Lane::kFetch,
                               .ticket = ticket,
                               .window_index = w,
-                              .memory = {Tier::kPrimary, SlotIndex(*memory)},
-                              .file = {Tier::kSecondary, SlotIndex(entry.slot)}}});
+                              .memory = {kPrimaryTier, SlotIndex(*memory)},
+                              .file = {Tier(1), SlotIndex(entry.slot)}}});
 }
 
 // A block with all blocks below it.

@@ -116,16 +116,16 @@ class DiskCarrierFixture : public testing::Test {
     return {.lane = Lane::kBackup,
             .ticket = Ticket(++ticket_),
             .window_index = w,
-            .memory = {Tier::kPrimary, SlotIndex(memory)},
-            .file = {Tier::kSecondary, SlotIndex(slot)},
+            .memory = {kPrimaryTier, SlotIndex(memory)},
+            .file = {Tier(1), SlotIndex(slot)},
             .content = SlotContent{.tokens = PathOf(number).tokens[0]}};
   }
   FileOrder FetchOf(uint32_t w, uint32_t slot, uint32_t memory = 1) {
     return {.lane = Lane::kFetch,
             .ticket = Ticket(++ticket_),
             .window_index = w,
-            .memory = {Tier::kPrimary, SlotIndex(memory)},
-            .file = {Tier::kSecondary, SlotIndex(slot)}};
+            .memory = {kPrimaryTier, SlotIndex(memory)},
+            .file = {Tier(1), SlotIndex(slot)}};
   }
   // Waits for the report.
   absl::Status Await(Lane lane, Ticket ticket) {

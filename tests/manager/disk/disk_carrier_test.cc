@@ -68,7 +68,7 @@ TEST_F(DiskCarrierTest, OrdersThatCannotBeCarriedOutAreReportedWithTheReason) {
   order = BackupOf(kFull, 0, 1, 8);
   EXPECT_EQ(Run(order).code(), Code::kInvalidArgument);
   order = BackupOf(kFull, 0, 1);
-  order.memory = {Tier::kSecondary, SlotIndex(3)};
+  order.memory = {Tier(1), SlotIndex(3)};
   EXPECT_EQ(Run(order).code(), Code::kInvalidArgument);
   order = BackupOf(kFull, 0, 1);
   order.parent_file = SlotIndex(5);
@@ -178,8 +178,8 @@ TEST_F(DiskCarrierTest, StopReportsEverythingOnce) {
         carrier_->Submit({FileOrder{.lane = Lane::kFetch,
                                     .ticket = Ticket(1000),
                                     .window_index = kSliding,
-                                    .memory = {Tier::kPrimary, SlotIndex(5)},
-                                    .file = {Tier::kSecondary, SlotIndex(9)}}});
+                                    .memory = {kPrimaryTier, SlotIndex(5)},
+                                    .file = {Tier(1), SlotIndex(9)}}});
       }
     };
     FileCommands commands;

@@ -63,7 +63,7 @@ ExchangedCache::ExchangedCache(const Options& options) {
   std::vector<uint32_t> secondary, secondary_slots;
   if (options.secondary_blocks > 0) {
     secondary.assign(windows, options.secondary_blocks);
-    secondary_slots.assign(windows, SlotsFor(Tier::kSecondary, options.secondary_blocks));
+    secondary_slots.assign(windows, SlotsFor(Tier(1), options.secondary_blocks));
   }
   pools_ = Require(PoolSet::Create(layout, {.tiers = {primary, secondary_slots}}, FreshInstance()));
   manager_ = std::make_unique<SharedManager>(

@@ -78,7 +78,7 @@ class DiskLadder {
   bool HasOnDisk(uint64_t id) const {
     for (const TreeEntry& entry : core_->DumpTree(kFullAttention)) {
       if (entry.tokens.front() != static_cast<TokenId>(id)) continue;
-      return entry.tier == Tier::kSecondary || entry.lower.contains(Tier::kSecondary);
+      return entry.tier == Tier(1) || entry.lower.contains(Tier(1));
     }
     return false;
   }

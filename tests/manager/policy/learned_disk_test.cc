@@ -50,16 +50,16 @@ class LearnedDiskTest : public testing::Test {
   // It gets a copy in slot 7 of the disk.
   void Write() {
     window_.CameToDisk(kDisk, At(7, 99));
-    window_.Inherit(kDisk, At(7, 99), {Tier::kPrimary, SlotIndex{5}});
+    window_.Inherit(kDisk, At(7, 99), {kPrimaryTier, SlotIndex{5}});
   }
   // It leaves memory for that copy.
   void Fall() {
     window_.Left(kMemory, At(5, 99));
-    window_.Inherit(kDisk, At(7, 99), {Tier::kPrimary, SlotIndex{5}});
+    window_.Inherit(kDisk, At(7, 99), {kPrimaryTier, SlotIndex{5}});
   }
   // It comes back to slot 9 of the memory.
   void Fetch() {
-    window_.Inherit(kMemory, At(9, 99), {Tier::kSecondary, SlotIndex{7}});
+    window_.Inherit(kMemory, At(9, 99), {Tier(1), SlotIndex{7}});
     window_.Came(kMemory, At(9, 99));
   }
   uint32_t ClassOf(uint32_t tier, uint32_t slot) {
@@ -140,7 +140,7 @@ TEST(LearnedDiskPolicyTest, AListedCopyKeepsItsAge) {
     memory.Inserted(At(slot, content));
     memory.Released(At(slot, content));
     disk.Inserted(At(slot, content));
-    disk.Inherited(At(slot, content), {Tier::kPrimary, SlotIndex{slot}});
+    disk.Inherited(At(slot, content), {kPrimaryTier, SlotIndex{slot}});
   };
   for (uint32_t i = 1; i < 40; ++i) write(i, i);
   for (uint32_t i = 20; i < 40; ++i) disk.Released(At(i, i));
@@ -187,8 +187,7 @@ TEST(DiskLadderTest, PoliciesHearWhatACopyInAnotherTierIsKnownFor) {
   };
   DiskLadder ladder(
       {.memory_blocks = 2, .disk_blocks = 4, .policy = "", .make_policies = listeners});
-  const std::string memory(DefaultTierName(Tier::kPrimary)),
-      disk(DefaultTierName(Tier::kSecondary));
+  const std::string memory(DefaultTierName(kPrimaryTier)), disk(DefaultTierName(Tier(1)));
   const auto in_turn = [&](const std::vector<std::string>& names) {
     return std::search(calls.begin(), calls.end(), names.begin(), names.end()) != calls.end();
   };

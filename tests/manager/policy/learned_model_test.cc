@@ -152,7 +152,7 @@ class Pair {
     const SlotIndex below = policy(1).Victim();
     if (below != kNoSlot && naive_.settled()) {
       const BlockFacts& displaced = tiers_[1][below.value()].facts;
-      const bool keeps = policy(1).Keeps(displaced, facts, Tier::kPrimary);
+      const bool keeps = policy(1).Keeps(displaced, facts, kPrimaryTier);
       ASSERT_EQ(keeps, naive_.Keeps(1, below, 0, facts.slot));
       kept_ += keeps;
       if (keeps) return;

@@ -425,8 +425,8 @@ TEST(LearnedPolicyTest, ABlockWorthLessThanAllBelowDoesNotDisplaceOne) {
   const BlockFacts reply = Content(4, Hash(1'000'000), ContentOrigin::kReply);
   above.Inserted(reply);
   above.Released(reply);
-  EXPECT_TRUE(below.Keeps(prompt, reply, Tier::kPrimary));
-  EXPECT_FALSE(below.Keeps(move_down(4, reply, 1), Content(1, Hash(1)), Tier::kPrimary));
+  EXPECT_TRUE(below.Keeps(prompt, reply, kPrimaryTier));
+  EXPECT_FALSE(below.Keeps(move_down(4, reply, 1), Content(1, Hash(1)), kPrimaryTier));
 }
 
 }  // namespace

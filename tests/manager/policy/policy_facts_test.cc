@@ -83,9 +83,9 @@ class RecordingPolicy final : public EvictionPolicy {
   bool Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const override {
     CheckPlace(candidate);
     EXPECT_EQ(candidate.slot, Victim());
-    const auto above = heard_.blocks.find({static_cast<size_t>(from), comes.block});
+    const auto above = heard_.blocks.find({from.value(), comes.block});
     EXPECT_NE(above, heard_.blocks.end());
-    EXPECT_LT(static_cast<size_t>(from), tier_);
+    EXPECT_LT(from.value(), tier_);
     return heard_.keeps;
   }
 
@@ -340,8 +340,8 @@ TEST_F(PolicyFactsTest, OfABlockOfAnEarlierRunTheDepthIsKnown) {
   Tick();
   const std::vector<RecoveredWindow> found = {
       {.window = kFullAttention,
-       .blocks = {{.slot = slot(Tier::kPrimary, 3), .tokens = Tokens(4)},
-                  {.slot = slot(Tier::kSecondary, 5), .parent = 0, .tokens = Tokens(4, 104)}}}};
+       .blocks = {{.slot = slot(kPrimaryTier, 3), .tokens = Tokens(4)},
+                  {.slot = slot(Tier(1), 5), .parent = 0, .tokens = Tokens(4, 104)}}}};
   ASSERT_TRUE(core_->restart().Restore(found, now_).ok());
   EXPECT_THAT(TakeHeard(),
               ElementsAre("t1 tier 0: inserted depth 0 prompt of 0 uses 0 priority 35",

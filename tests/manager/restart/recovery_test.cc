@@ -124,7 +124,7 @@ class DamageTest : public RecoveryTest {
     }
     num_pools_ = memories_.size();
     for (const WindowLayout& window : layout.windows()) {
-      for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
+      for (const Tier tier : {kPrimaryTier, Tier(1)}) {
         Keep(StampsName(instance_, window.window, tier));
       }
     }
@@ -256,8 +256,8 @@ SlotChange Content(uint32_t w, SlotRef slot, uint32_t id, uint32_t parent,
 }
 
 constexpr uint32_t kRoot = kNoBlock.value();
-constexpr SlotRef Primary(uint32_t slot) { return {Tier::kPrimary, SlotIndex{slot}}; }
-constexpr SlotRef Secondary(uint32_t slot) { return {Tier::kSecondary, SlotIndex{slot}}; }
+constexpr SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex{slot}}; }
+constexpr SlotRef Secondary(uint32_t slot) { return {Tier(1), SlotIndex{slot}}; }
 
 // Stamps the changes told, and recovers them.
 Recovery AfterTelling(const std::string& instance, std::vector<SlotChange> changes) {
@@ -361,7 +361,7 @@ TEST_F(RecoveryTest, ARefusedNamespaceIsDroppedWithAllBelowIt) {
 TEST_F(RecoveryTest, AStampWhoseDigestIsNotOfItsContentIsDropped) {
   {
     WarmCache cache(instance_, 1);
-    SlotStamps& stamps = *cache.stamps().Find(1, Tier::kPrimary);
+    SlotStamps& stamps = *cache.stamps().Find(1, kPrimaryTier);
     ContentDigester digester;
     const NamespaceKey ours = {.tenant = "ours"}, theirs = {.tenant = "theirs"};
     const std::vector<TokenId> tokens = {1, 2, 3, 4};

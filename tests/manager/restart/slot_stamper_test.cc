@@ -16,7 +16,7 @@ namespace {
 
 using Step = SlotStamper::Step;
 
-constexpr SlotRef Primary(uint32_t slot) { return {Tier::kPrimary, SlotIndex{slot}}; }
+constexpr SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex{slot}}; }
 
 // A content without a parent, in the window of full attention.
 SlotChange Content(SlotRef slot, uint32_t id, Ticket ready = {}, uint32_t generation = 1) {

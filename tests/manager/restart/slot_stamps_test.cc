@@ -18,7 +18,7 @@ constexpr uint32_t kSlots = 5;
 const ContentDigest kFingerprint = {{std::byte{42}}};
 
 ContentDigest FingerprintOf(LayerSpec layer) {
-  return StampsFingerprint(*CacheLayout::Create({.layers = {layer}}), 0, Tier::kPrimary);
+  return StampsFingerprint(*CacheLayout::Create({.layers = {layer}}), 0, kPrimaryTier);
 }
 
 TEST(StampsFingerprintTest, TellsPackingsOfAsManyBytesApart) {

@@ -292,7 +292,7 @@ bool WarmCache::MayStore(uint32_t w, const ContentPath& path) const {
   if (parent == windows_[w].end()) return false;
   // Rule 13.
   const std::optional<SlotRef>& slot = parent->second.slot;
-  return w == 0 || slot->tier == Tier::kPrimary;
+  return w == 0 || slot->tier == kPrimaryTier;
 }
 
 // A sequence takes a free slot, writes it, and publishes it; or a copy brings the bytes.
@@ -303,7 +303,7 @@ void WarmCache::Store(uint32_t w) {
   }
   if (possible.empty()) return;
   const ContentPath& path = *possible[Random(static_cast<uint32_t>(possible.size()))];
-  const std::optional<SlotRef> slot = FreeSlot(w, Tier::kPrimary);
+  const std::optional<SlotRef> slot = FreeSlot(w, kPrimaryTier);
   if (!slot.has_value()) return;
   Tell({{.window_index = w, .slot = *slot}});
   Scribble(w, *slot);
@@ -348,13 +348,13 @@ void WarmCache::Move(uint32_t w) {
   Entry* const entry = Any(w);
   if (entry == nullptr || !entry->slot.has_value()) return;
   const SlotRef from = *entry->slot;
-  const bool down = from.tier == Tier::kPrimary;
-  if (w == 1 && down && HasChildren(w, *entry, Tier::kPrimary)) return;
+  const bool down = from.tier == kPrimaryTier;
+  if (w == 1 && down && HasChildren(w, *entry, kPrimaryTier)) return;
   if (w == 1 && !down && entry->path.tokens.size() > 1 &&
-      windows_[w].at(entry->path.Parent().Name()).slot->tier == Tier::kSecondary) {
+      windows_[w].at(entry->path.Parent().Name()).slot->tier == Tier(1)) {
     return;
   }
-  const std::optional<SlotRef> to = FreeSlot(w, down ? Tier::kSecondary : Tier::kPrimary);
+  const std::optional<SlotRef> to = FreeSlot(w, down ? Tier(1) : kPrimaryTier);
   if (!to.has_value()) return;
   entry->slot = to;
   const Ticket ticket{++ticket_};

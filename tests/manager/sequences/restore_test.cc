@@ -164,11 +164,11 @@ TEST(RestoreTest, AHoleOfASlidingWindowLetsAMatchReachOverIt) {
   windows[1].window = kFullAttention;
   for (uint32_t i = 0; i < 3; ++i) {
     const size_t parent = i == 0 ? RecoveredBlock::kRoot : i - 1;
-    windows[0].blocks.push_back({.slot = {Tier::kPrimary, i == 0 ? kNoSlot : SlotIndex{i}},
+    windows[0].blocks.push_back({.slot = {kPrimaryTier, i == 0 ? kNoSlot : SlotIndex{i}},
                                  .parent = parent,
                                  .tokens = block(i)});
     windows[1].blocks.push_back(
-        {.slot = {Tier::kPrimary, SlotIndex{5 - i}}, .parent = parent, .tokens = block(i)});
+        {.slot = {kPrimaryTier, SlotIndex{5 - i}}, .parent = parent, .tokens = block(i)});
   }
   auto core = MakeJournalling(TwoWindows(), {8, 8}, {});
   const absl::Time now = absl::UnixEpoch();
@@ -183,7 +183,7 @@ TEST(RestoreTest, AHoleOfASlidingWindowLetsAMatchReachOverIt) {
 }
 
 TEST(RestoreTest, WhatDoesNotFitTogetherIsRefusedWithoutATrace) {
-  const RecoveredBlock good{.slot = {Tier::kPrimary, SlotIndex{0}}, .tokens = {1, 2, 3, 4}};
+  const RecoveredBlock good{.slot = {kPrimaryTier, SlotIndex{0}}, .tokens = {1, 2, 3, 4}};
   const auto refused = [&](std::vector<RecoveredBlock> blocks) {
     auto core = MakeJournalling(TinyLayout(kTokensPerBlock), {4}, {2});
     const RecoveredWindow window{.window = kFullAttention, .blocks = std::move(blocks)};
@@ -208,7 +208,7 @@ TEST(RestoreTest, WhatDoesNotFitTogetherIsRefusedWithoutATrace) {
                          b.parent = 1;
                        })}));
   EXPECT_TRUE(refused({with([](auto& b) {
-                         b.slot = {Tier::kSecondary, SlotIndex{0}};
+                         b.slot = {Tier(1), SlotIndex{0}};
                        }),
                        with([](auto& b) { b.parent = 0; })}))
       << "nearer than its parent";
@@ -223,7 +223,7 @@ TEST(RestoreTest, WhatAnOldClientMayWriteIsQuarantined) {
   const absl::Time now = absl::UnixEpoch();
   const RecoveredWindow window{
       .window = kFullAttention,
-      .blocks = {{.slot = {Tier::kPrimary, SlotIndex{2}}, .tokens = {1, 2, 3, 4}}}};
+      .blocks = {{.slot = {kPrimaryTier, SlotIndex{2}}, .tokens = {1, 2, 3, 4}}}};
   ASSERT_TRUE(core->restart().Restore({&window, 1}, now).ok());
   core->endings().QuarantineFree(now);
   core->CheckInvariants();

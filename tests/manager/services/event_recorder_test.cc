@@ -35,8 +35,8 @@ class EventRecorderTest : public ::testing::Test {
                      {.id = BlockId{id}, .token_count = 1}, {{&token, 1}, extras});
   }
   void MovedDown(uint32_t id, WindowSize window = kFullAttention) {
-    recorder_.CopiesChanged(window, {BlockId{id}, BlockHash{id}, 3 * id},
-                            {Tier::kPrimary, Tier::kSecondary}, {});
+    recorder_.CopiesChanged(window, {BlockId{id}, BlockHash{id}, 3 * id}, {kPrimaryTier, Tier(1)},
+                            {});
   }
   void Reprioritized(uint32_t id, uint8_t from, uint8_t to) {
     recorder_.PriorityChanged(kFullAttention, {BlockId{id}, BlockHash{id}, 3 * id},
@@ -168,7 +168,7 @@ TEST_F(EventRecorderTest, TierAndPriorityOfABlockAreOneEvent) {
             (UpdatedEvent{.id = BlockId{1},
                           .end_token = 3,
                           .hash = BlockHash{1},
-                          .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary},
+                          .tier = Change<Tier>{kPrimaryTier, Tier(1)},
                           .priority = Change<Priority>{Priority{50}, Priority{35}}}));
   EXPECT_EQ(AsUpdated(events[1]).priority, (Change<Priority>{Priority{35}, Priority{40}}));
   EXPECT_FALSE(AsUpdated(events[1]).tier.has_value());

@@ -29,7 +29,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr uint32_t kBlockTokens = 4;
-constexpr Tier kDisk = Tier::kSecondary;
+constexpr Tier kDisk = Tier(1);
 
 std::vector<TokenId> Tokens(TokenId first, size_t count) {
   std::vector<TokenId> tokens(count);
@@ -138,7 +138,7 @@ class DiskCoreTest : public testing::Test {
     const NamespaceKey name_space;
     return core_->prefixes().Describe({.name_space = name_space, .tokens = tokens});
   }
-  TierOccupancy At(Tier tier) { return core_->Stats().windows[0].tiers[static_cast<size_t>(tier)]; }
+  TierOccupancy At(Tier tier) { return core_->Stats().windows[0].tiers[tier.value()]; }
   DiskTierStats Disk() { return core_->Stats().windows[0].disk; }
 
   absl::Time now_ = absl::FromUnixSeconds(1000);
@@ -157,9 +157,8 @@ TEST_F(DiskCoreTest, ADiskStandsBelowHostMemoryAndIsTheLastTier) {
   const auto refusal = [&](std::vector<Medium> media) {
     std::vector<TierSpec> tiers;
     for (const Medium medium : media) {
-      tiers.push_back({.name = DefaultTierName(static_cast<Tier>(tiers.size())),
-                       .medium = medium,
-                       .blocks = {4}});
+      tiers.push_back(
+          {.name = DefaultTierName(Tier(tiers.size())), .medium = medium, .blocks = {4}});
     }
     return BlockManager::Create({.layout = TinyLayout(4), .tiers = tiers, .epoch = Epoch{1}})
         .status();
@@ -180,12 +179,12 @@ TEST_F(DiskCoreTest, ABackupGoesThroughAStagingSlotAndRootFirst) {
   ASSERT_THAT(backups_, SizeIs(3));
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(backups_[i].content->tokens.front(), 100 + i * kBlockTokens);
-    EXPECT_EQ(backups_[i].memory.tier, Tier::kPrimary);
+    EXPECT_EQ(backups_[i].memory.tier, kPrimaryTier);
     EXPECT_GE(backups_[i].memory.slot.value(), 8u) << "no slot of a block waits for the disk";
     EXPECT_EQ(backups_[i].parent_file, i == 0 ? kNoSlot : backups_[i - 1].file.slot);
   }
   EXPECT_EQ(At(kDisk).in_flight, 3u);
-  EXPECT_EQ(At(Tier::kPrimary).cached, 3u) << "the blocks are evictable meanwhile";
+  EXPECT_EQ(At(kPrimaryTier).cached, 3u) << "the blocks are evictable meanwhile";
   while (!backups_.empty()) EndBackup();
   EXPECT_EQ(At(kDisk).duplicates, 3u);
   EXPECT_EQ(core_->completed_ticket(Lane::kBackup), Ticket{3});
@@ -227,7 +226,7 @@ TEST_F(DiskCoreTest, AFetchBringsBlocksUpRootFirstWhateverTheDisksOrder) {
   EXPECT_EQ(prefetched.matched_tokens, 8u);
   EXPECT_EQ(prefetched.fetched_blocks, 2u);
   ASSERT_THAT(fetches_, SizeIs(2));
-  EXPECT_EQ(At(Tier::kPrimary).in_flight, 2u);
+  EXPECT_EQ(At(kPrimaryTier).in_flight, 2u);
   std::swap(fetches_[0], fetches_[1]);
   EndFetch();
   EXPECT_EQ(Match(Tokens(100, 8)).matched_tokens, 0u) << "the block above it is not there yet";
@@ -236,7 +235,7 @@ TEST_F(DiskCoreTest, AFetchBringsBlocksUpRootFirstWhateverTheDisksOrder) {
   EXPECT_EQ(core_->completed_ticket(Lane::kFetch), prefetched.fetch);
   EXPECT_EQ(Match(Tokens(100, 8)).matched_tokens, 8u);
   EXPECT_EQ(At(kDisk).duplicates, 2u) << "the copies on disk stay";
-  EXPECT_EQ(At(Tier::kPrimary).in_flight, 0u);
+  EXPECT_EQ(At(kPrimaryTier).in_flight, 0u);
 }
 
 TEST_F(DiskCoreTest, TwoWhoWaitForOneBlockCauseOneRead) {
@@ -272,7 +271,7 @@ TEST_F(DiskCoreTest, ACancelledFetchLosesNothing) {
   EndFetch(absl::CancelledError("stopped"));
   EndFetch(absl::CancelledError("stopped"));
   EXPECT_EQ(Match(Tokens(100, 8)).cached_tokens, 8u);
-  EXPECT_EQ(At(Tier::kPrimary).in_flight, 0u);
+  EXPECT_EQ(At(kPrimaryTier).in_flight, 0u);
 }
 
 TEST_F(DiskCoreTest, AFetchThatIsLateIsNotWaitedForAndItsSlotWaitsForTheDisk) {
@@ -285,9 +284,9 @@ TEST_F(DiskCoreTest, AFetchThatIsLateIsNotWaitedForAndItsSlotWaitsForTheDisk) {
   Maintain();
   EXPECT_EQ(core_->completed_ticket(Lane::kFetch), prefetched.fetch);
   EXPECT_EQ(Match(Tokens(100, 8)).matched_tokens, 4u) << "what came in time stays";
-  EXPECT_EQ(At(Tier::kPrimary).in_flight, 1u);
+  EXPECT_EQ(At(kPrimaryTier).in_flight, 1u);
   EndFetch();
-  EXPECT_EQ(At(Tier::kPrimary).in_flight, 0u);
+  EXPECT_EQ(At(kPrimaryTier).in_flight, 0u);
   EXPECT_EQ(Match(Tokens(100, 8)).matched_tokens, 4u);
   EXPECT_EQ(Disk().late_fetches, 1u);
 }
@@ -372,7 +371,7 @@ TEST_F(DiskCoreTest, AFailedWriteRetiresItsSlotAndTheBlockStaysInMemory) {
   EXPECT_EQ(Match(Tokens(100, 8)).matched_tokens, 8u);
   // The child's copy serves in this run, though its parent has none.
   Run(Tokens(200, 32));
-  EXPECT_EQ(At(Tier::kPrimary).cached, 8u);
+  EXPECT_EQ(At(kPrimaryTier).cached, 8u);
 }
 
 TEST_F(DiskCoreTest, WritesThatFailOneAfterAnotherEnd) {
@@ -505,7 +504,7 @@ TEST_F(DiskCoreTest, ARestartTakesBackBlocksAndCopiesAndDropsWhatHasNoPlace) {
                              .start_time = now_});
   shadow_ = ShadowTree();
   RecoveredWindow memory{.window = kFullAttention, .blocks = {}};
-  memory.blocks.push_back({.slot = {Tier::kPrimary, SlotIndex{2}}, .tokens = Tokens(100, 4)});
+  memory.blocks.push_back({.slot = {kPrimaryTier, SlotIndex{2}}, .tokens = Tokens(100, 4)});
   ASSERT_TRUE(core_->restart().Restore({&memory, 1}, now_).ok());
   RecoveredWindow disk{.window = kFullAttention, .blocks = {}};
   disk.blocks.push_back(block(0, RecoveredBlock::kRoot, 100, 4));

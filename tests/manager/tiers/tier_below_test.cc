@@ -109,7 +109,7 @@ class Ladder {
 };
 
 TierSpec MemoryTier(size_t index, uint32_t blocks) {
-  return {.name = DefaultTierName(static_cast<Tier>(index)), .blocks = {blocks}};
+  return {.name = DefaultTierName(Tier(index)), .blocks = {blocks}};
 }
 TierSpec DiskTier(size_t index, uint32_t blocks) {
   TierSpec disk = MemoryTier(index, blocks);

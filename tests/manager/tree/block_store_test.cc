@@ -17,8 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 
-SlotRef Primary(uint32_t slot) { return {Tier::kPrimary, SlotIndex{slot}}; }
-SlotRef Secondary(uint32_t slot) { return {Tier::kSecondary, SlotIndex{slot}}; }
+SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex{slot}}; }
+SlotRef Secondary(uint32_t slot) { return {Tier(1), SlotIndex{slot}}; }
 
 BlockStore SmallStore() {
   return BlockStore({.tokens_per_block = TokensPerBlock(4), .num_ids = 7});
@@ -87,7 +87,7 @@ TEST(BlockStoreTest, LifeBeginsWithNothingOfTheOneBefore) {
   EXPECT_EQ(block.refs, 1);
   EXPECT_EQ(block.token_count, 0);
   EXPECT_EQ(block.priority(), kDefaultPriority);
-  EXPECT_EQ(block.tier(), Tier::kPrimary);
+  EXPECT_EQ(block.tier(), kPrimaryTier);
   EXPECT_FALSE(block.timed || block.beside || block.deferred || block.pinned);
   EXPECT_THAT(store.extras(id), IsEmpty());
 }
@@ -188,7 +188,7 @@ class NaiveStore {
     Generation generation;
     std::vector<TokenId> tokens;
     std::vector<TokenExtra> extras;
-    SlotRef slot = {Tier::kPrimary, kNoSlot};
+    SlotRef slot = {kPrimaryTier, kNoSlot};
   };
   std::vector<BlockId> free_ids;  // The next one last.
   std::map<BlockId, Life> lives;
@@ -218,7 +218,7 @@ class RandomBlockStoreTest : public ::testing::TestWithParam<uint32_t> {
   void SetSlot() {
     if (naive_.lives.empty()) return;
     auto& [id, life] = *PickOf(naive_.lives);
-    life.slot = {static_cast<Tier>(Pick(kMaxTiers)), SlotIndex{Pick(100)}};
+    life.slot = {Tier(Pick(kMaxTiers)), SlotIndex{Pick(100)}};
     store_.SetSlot(id, life.slot);
   }
   void Release() {

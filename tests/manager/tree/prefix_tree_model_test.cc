@@ -270,7 +270,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     ASSERT_EQ(tree_.has_children(node), !expected.empty());
     uint32_t primary = 0;
     for (const BlockId id : in_order) {
-      if (PlaceOf(store_[id]) == Tier::kPrimary) ++primary;
+      if (PlaceOf(store_[id]) == kPrimaryTier) ++primary;
       ASSERT_EQ(tree_.parent(id), node);
       ASSERT_EQ(tree_.FindChild(node, store_.key(id)), id);
       ASSERT_EQ(tree_.hash(id), HashBlock(tree_.hash(node), store_.key(id)));

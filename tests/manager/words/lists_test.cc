@@ -208,9 +208,9 @@ TEST(InspectTiersTest, ABlockThatCameUpHasItsCopyBelow) {
   const auto prefix = core->lists().InspectPrefix(PromptOf({}, prompt));
   ASSERT_TRUE(prefix.ok());
   ASSERT_THAT(prefix->blocks, SizeIs(2));
-  EXPECT_EQ(prefix->blocks[0].tier, Tier::kPrimary);
+  EXPECT_EQ(prefix->blocks[0].tier, kPrimaryTier);
   EXPECT_EQ(prefix->blocks[0].lower, TierSet::FromBits(0b10));
-  EXPECT_EQ(prefix->blocks[1].tier, Tier::kSecondary);
+  EXPECT_EQ(prefix->blocks[1].tier, Tier(1));
   EXPECT_TRUE(prefix->blocks[1].lower.empty());
   core->CheckInvariants();
 }

@@ -50,7 +50,7 @@ TEST(TierSpecTest, AListHasOneToFourTiersOfDifferentNames) {
   EXPECT_THAT(Refusal({}), HasSubstr("0 tiers"));
   std::vector<TierSpec> tiers;
   for (size_t t = 0; t < kMaxTiers; ++t) {
-    tiers.push_back({.name = DefaultTierName(static_cast<Tier>(t)), .blocks = {4}});
+    tiers.push_back({.name = DefaultTierName(Tier(t)), .blocks = {4}});
     EXPECT_EQ(Refusal(tiers), "");
   }
   tiers.push_back({.name = "one-more", .blocks = {4}});
@@ -92,8 +92,8 @@ TEST(TierSpecTest, TheCacheListsItsTiers) {
   ASSERT_EQ(info.tiers.size(), 2u);
   EXPECT_EQ(info.tiers[0].name, "hbm");
   EXPECT_EQ(info.tiers[0].medium, Medium::kGpu);
-  EXPECT_EQ(info.TierName(Tier::kSecondary), "secondary");
-  EXPECT_EQ(info.windows[0].blocks_in(Tier::kSecondary), 3u);
+  EXPECT_EQ(info.TierName(Tier(1)), "secondary");
+  EXPECT_EQ(info.windows[0].blocks_in(Tier(1)), 3u);
   EXPECT_EQ(info.windows[0].blocks_in(Tier{2}), 0u);
   EXPECT_TRUE(info.has_lower_tiers());
 }

@@ -426,8 +426,8 @@ TEST_F(HugetlbTest, APoolIsSeenByAClientInAnotherProcess) {
   auto pools = PoolSet::Create(*layout, {.tiers = {{slots}}}, absl::StrCat("test-", getpid()),
                                PoolPlacement{.pages = {.huge_pages = HugePages::k2MiB}});
   ASSERT_TRUE(pools.ok()) << pools.status();
-  EXPECT_EQ((*pools)->pages(0, Tier::kPrimary), MemoryPages::k2MiB);
-  EXPECT_EQ((*pools)->BytesByPages(Tier::kPrimary)[static_cast<size_t>(MemoryPages::k2MiB)],
+  EXPECT_EQ((*pools)->pages(0, kPrimaryTier), MemoryPages::k2MiB);
+  EXPECT_EQ((*pools)->BytesByPages(kPrimaryTier)[static_cast<size_t>(MemoryPages::k2MiB)],
             16 * kMiB);
   const PoolMapping mapping = (*pools)->Mappings()[0];
   EXPECT_EQ(mapping.segments[0].size_bytes, 16 * kMiB);
@@ -463,16 +463,15 @@ TEST(PoolPagesTest, ASetTellsThePagesOfItsTiers) {
       *layout, {.tiers = {{4, 64}, {4, 4}}}, absl::StrCat("test-", getpid(), "-pages"),
       PoolPlacement{.pages = {.huge_pages = HugePages::kAuto, .probe = &probe}});
   ASSERT_TRUE(pools.ok()) << pools.status();
-  EXPECT_EQ((*pools)->pages(0, Tier::kPrimary), MemoryPages::kPlain);
-  EXPECT_EQ((*pools)->pages(1, Tier::kPrimary), MemoryPages::kTransparent);
-  const auto bytes = (*pools)->BytesByPages(Tier::kPrimary);
+  EXPECT_EQ((*pools)->pages(0, kPrimaryTier), MemoryPages::kPlain);
+  EXPECT_EQ((*pools)->pages(1, kPrimaryTier), MemoryPages::kTransparent);
+  const auto bytes = (*pools)->BytesByPages(kPrimaryTier);
   EXPECT_EQ(bytes[static_cast<size_t>(MemoryPages::kTransparent)],
             64 * layout->windows()[1].block_bytes());
   EXPECT_EQ(bytes[static_cast<size_t>(MemoryPages::kPlain)],
             4 * layout->windows()[0].block_bytes());
-  EXPECT_THAT((*pools)->PagesShortfall(Tier::kPrimary), HasSubstr("it is too small"));
-  EXPECT_EQ((*pools)->BytesByPages(static_cast<Tier>(3)),
-            (std::array<uint64_t, kNumMemoryPages>{}));
+  EXPECT_THAT((*pools)->PagesShortfall(kPrimaryTier), HasSubstr("it is too small"));
+  EXPECT_EQ((*pools)->BytesByPages(Tier(3)), (std::array<uint64_t, kNumMemoryPages>{}));
 
   // By descriptor, and by name if there is one.
   const std::vector<PoolMapping> mappings = (*pools)->Mappings();

@@ -53,7 +53,7 @@ class RouterTranslatorTest : public ::testing::Test {
             .tokens = {1, 2, 3, 4}};
   }
   static UpdatedEvent Down(BlockId id, BlockHash hash) {
-    return {.id = id, .hash = hash, .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary}};
+    return {.id = id, .hash = hash, .tier = Change<Tier>{kPrimaryTier, Tier(1)}};
   }
   static RouterEvent Mine(decltype(RouterEvent::what) what) {
     return {TenantId(3), std::move(what)};
@@ -95,10 +95,10 @@ TEST_F(RouterTranslatorTest, ABlockBelowAnotherNamesIt) {
                        .blocks = {{.id = BlockId(1),
                                    .hash = HashOf(kHashB, {5, 6}),
                                    .token_count = 2,
-                                   .tier = Tier::kSecondary}},
+                                   .tier = Tier(1)}},
                        .tokens = {5, 6}};
   EXPECT_THAT(Translate(below),
-              ElementsAre(Mine(BlocksStored{.tier = Tier::kSecondary,
+              ElementsAre(Mine(BlocksStored{.tier = Tier(1),
                                             .parent = kHashB,
                                             .name_space = std::make_shared<NamespaceKey>(),
                                             .hashes = {HashOf(kHashB, {5, 6})},
@@ -112,8 +112,8 @@ TEST_F(RouterTranslatorTest, AMoveIsARemovalAndAStoreWithTokensAndParent) {
   Translate(chain);
   const std::vector<TokenExtra> extras(chain.extras.begin() + 2, chain.extras.end());
   EXPECT_THAT(Translate(Down(BlockId(9), kHashB)),
-              ElementsAre(Mine(BlocksRemoved{.tier = Tier::kPrimary, .hashes = {kHashB}}),
-                          Mine(BlocksStored{.tier = Tier::kSecondary,
+              ElementsAre(Mine(BlocksRemoved{.tier = kPrimaryTier, .hashes = {kHashB}}),
+                          Mine(BlocksStored{.tier = Tier(1),
                                             .parent = kHashA,
                                             .name_space = std::make_shared<NamespaceKey>(),
                                             .hashes = {kHashB},
@@ -121,7 +121,7 @@ TEST_F(RouterTranslatorTest, AMoveIsARemovalAndAStoreWithTokensAndParent) {
                                             .extras = extras})));
   RemovedEvent removed = {.blocks = {BlockId(9)}, .hashes = {kHashB}};
   EXPECT_THAT(Translate(removed),
-              ElementsAre(Mine(BlocksRemoved{.tier = Tier::kSecondary, .hashes = {kHashB}})));
+              ElementsAre(Mine(BlocksRemoved{.tier = Tier(1), .hashes = {kHashB}})));
 }
 
 // A copy in a farther tier counts as a separate block. If a block with such a copy is onboarded,
@@ -129,12 +129,12 @@ TEST_F(RouterTranslatorTest, AMoveIsARemovalAndAStoreWithTokensAndParent) {
 // reports it removed.
 TEST_F(RouterTranslatorTest, ACopyIsToldInItsTierAndGoesThere) {
   StoredEvent chain = Chain();
-  chain.blocks[0].tier = Tier::kSecondary;
-  chain.blocks[1].tier = Tier::kSecondary;
+  chain.blocks[0].tier = Tier(1);
+  chain.blocks[1].tier = Tier(1);
   Translate(chain);
   const TierSet below = TierSet::FromBits(2);
   UpdatedEvent up = {.id = BlockId(5), .hash = kHashA};
-  up.tier = Change<Tier>{Tier::kSecondary, Tier::kPrimary};
+  up.tier = Change<Tier>{Tier(1), kPrimaryTier};
   up.lower = Change<TierSet>{{}, below};
   EXPECT_THAT(
       Translate(up),
@@ -143,10 +143,10 @@ TEST_F(RouterTranslatorTest, ACopyIsToldInItsTierAndGoesThere) {
   UpdatedEvent dropped = {.id = BlockId(5), .hash = kHashA};
   dropped.lower = Change<TierSet>{below, {}};
   EXPECT_THAT(Translate(dropped),
-              ElementsAre(Mine(BlocksRemoved{.tier = Tier::kSecondary, .hashes = {kHashA}})));
+              ElementsAre(Mine(BlocksRemoved{.tier = Tier(1), .hashes = {kHashA}})));
   dropped.lower = Change<TierSet>{{}, below};
   EXPECT_THAT(Translate(dropped),
-              ElementsAre(Mine(BlocksStored{.tier = Tier::kSecondary,
+              ElementsAre(Mine(BlocksStored{.tier = Tier(1),
                                             .name_space = std::make_shared<NamespaceKey>(),
                                             .hashes = {kHashA},
                                             .tokens = {1, 2}})));
@@ -159,7 +159,7 @@ TEST_F(RouterTranslatorTest, AChainAndItsCopiesAreARunEach) {
   StoredEvent chain = Chain();
   for (StoredBlock& block : chain.blocks) block.lower = TierSet::FromBits(0b110);
   BlocksStored second = StoredChain(), third = StoredChain();
-  second.tier = Tier::kSecondary;
+  second.tier = Tier(1);
   third.tier = Tier{2};
   third.also_below = true;
   EXPECT_THAT(Translate(chain), ElementsAre(Mine(StoredChain()), Mine(second), Mine(third)));
@@ -172,7 +172,7 @@ TEST_F(RouterTranslatorTest, AChainAndItsCopiesAreARunEach) {
   const std::vector<BlockHash> both = {kHashB, kHashA};
   EXPECT_THAT(Translate(removed),
               ElementsAre(Mine(BlocksRemoved{.tier = Tier{2}, .also_below = true, .hashes = both}),
-                          Mine(BlocksRemoved{.tier = Tier::kSecondary, .hashes = both}),
+                          Mine(BlocksRemoved{.tier = Tier(1), .hashes = both}),
                           Mine(BlocksRemoved{.hashes = both})));
 }
 
@@ -326,9 +326,7 @@ class Router {
 
  private:
   bool Ignores(bool also_below) const { return knows_ == Knows::kNearAndFar && also_below; }
-  Tier TierOf(Tier tier) const {
-    return knows_ == Knows::kTiers ? tier : std::min(tier, Tier::kSecondary);
-  }
+  Tier TierOf(Tier tier) const { return knows_ == Knows::kTiers ? tier : std::min(tier, Tier(1)); }
 
   const Knows knows_;
   std::map<Place, std::set<BlockHash>> hashes_;
@@ -377,8 +375,8 @@ class RandomStream {
 
   // The tier of a block, and the tiers of its copies.
   std::pair<Tier, TierSet> SomeTiers() {
-    const Tier tier{static_cast<uint8_t>(Below(kMaxTiers))};
-    const uint32_t farther = ((1u << kMaxTiers) - 1) & ~((2u << static_cast<int>(tier)) - 1);
+    const Tier tier(Below(kMaxTiers));
+    const uint32_t farther = ((1u << kMaxTiers) - 1) & ~((2u << tier.value()) - 1);
     const uint32_t some = Below(2) == 0 ? Below(1u << kMaxTiers) : 0;
     return {tier, TierSet::FromBits(static_cast<uint8_t>(some & farther))};
   }
@@ -395,7 +393,7 @@ class RandomStream {
         stored.parent = above.id;
       }
     }
-    const auto [tier, lower] = Below(4) == 0 ? SomeTiers() : std::pair(Tier::kPrimary, TierSet());
+    const auto [tier, lower] = Below(4) == 0 ? SomeTiers() : std::pair(kPrimaryTier, TierSet());
     const uint32_t count = 1 + Below(4);
     for (uint32_t i = 0; i < count; ++i) {
       const bool tail = i + 1 == count && Below(3) == 0;
@@ -435,7 +433,7 @@ Hashes HashesOf(const ShadowTree& tree, Router::Knows knows, size_t& duplicates)
     }
     if (knows == Router::Knows::kTiers) continue;
     for (uint8_t tier = 2; tier < kMaxTiers; ++tier) {
-      hashes[{window, Tier::kSecondary}].merge(hashes[{window, Tier{tier}}]);
+      hashes[{window, Tier(1)}].merge(hashes[{window, Tier{tier}}]);
       hashes.erase({window, Tier{tier}});
     }
   }

@@ -15,7 +15,7 @@ TEST(SmgWireTest, AStoreCarriesEachBlocksTokens) {
   batch.time = absl::UnixEpoch() + absl::Milliseconds(2500);
   batch.events = {
       {.what =
-           BlocksStored{.tier = Tier::kSecondary,
+           BlocksStored{.tier = Tier(1),
                         .parent = BlockHash(0x8000000000000000),
                         .name_space = std::make_shared<NamespaceKey>(NamespaceKey{.lora_id = 7}),
                         .hashes = {BlockHash(~uint64_t{0}), BlockHash(2)},

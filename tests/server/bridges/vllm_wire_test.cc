@@ -97,10 +97,9 @@ TEST(VllmWireTest, AStoreHasTheKeysThatVllmAlwaysSends) {
 }
 
 TEST(VllmWireTest, ARemovalAndAClear) {
-  const Decoded decoded =
-      Encode({{.what = BlocksRemoved{.tier = Tier::kSecondary, .hashes = {BlockHash(7)}}},
-              {.what = AllCleared{}}},
-             OneWindow());
+  const Decoded decoded = Encode(
+      {{.what = BlocksRemoved{.tier = Tier(1), .hashes = {BlockHash(7)}}}, {.what = AllCleared{}}},
+      OneWindow());
   ASSERT_EQ(decoded.events.size(), 2u);
   EXPECT_EQ(decoded.events[0],
             (Fields{{"type", "\"BlockRemoved\""}, {"block_hashes", "[7]"}, {"medium", "\"CPU\""}}));

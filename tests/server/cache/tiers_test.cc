@@ -171,8 +171,8 @@ TEST_F(TiersTest, AListOfTiersIsTheCaches) {
   ASSERT_EQ(info.tiers.size(), 2u);
   EXPECT_EQ(info.tiers[0].name, "near");
   EXPECT_EQ(info.tiers[1].name, "far");
-  EXPECT_EQ(info.windows[0].blocks_in(Tier::kPrimary), kTestBlocks);
-  EXPECT_EQ(info.windows[0].blocks_in(Tier::kSecondary), 8u);
+  EXPECT_EQ(info.windows[0].blocks_in(kPrimaryTier), kTestBlocks);
+  EXPECT_EQ(info.windows[0].blocks_in(Tier(1)), 8u);
 }
 
 TEST_F(TiersTest, ABudgetThatHoldsNothingIsRefused) {

@@ -91,7 +91,7 @@ TEST_F(EventToSummaryTest, SaysWhatWasStoredWithoutTheTokens) {
 TEST_F(EventToSummaryTest, SaysFromWhatToWhat) {
   const v1::EventSummary summary =
       Of(UpdatedEvent{.id = BlockId{5},
-                      .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary},
+                      .tier = Change<Tier>{kPrimaryTier, Tier(1)},
                       .priority = Change<Priority>{Priority{35}, Priority{80}}});
   EXPECT_EQ(summary.type(), v1::EVENT_TYPE_UPDATED);
   EXPECT_THAT(summary.block_ids(), ElementsAre(5));
@@ -102,7 +102,7 @@ TEST_F(EventToSummaryTest, SaysFromWhatToWhat) {
 
 TEST_F(EventToSummaryTest, SaysWhereCopiesAre) {
   const TierSet below = TierSet::FromBits(0b10);
-  UpdatedEvent updated{.id = BlockId{5}, .tier = Change<Tier>{Tier::kSecondary, Tier::kPrimary}};
+  UpdatedEvent updated{.id = BlockId{5}, .tier = Change<Tier>{Tier(1), kPrimaryTier}};
   updated.lower = Change<TierSet>{{}, below};
   const v1::EventSummary up = Of(updated);
   EXPECT_EQ(up.tier().ShortDebugString(), "old_value: TIER_SECONDARY new_value: TIER_PRIMARY");

@@ -97,12 +97,12 @@ TEST_F(PeerCacheTest, ABlockThatMovesMeanwhileIsAMiss) {
       return core.lists().InspectPrefix(PromptOf({}, tokens_))->blocks.at(1).tier;
     });
   };
-  ASSERT_EQ(tier(), Tier::kPrimary);
+  ASSERT_EQ(tier(), kPrimaryTier);
   EXPECT_FALSE(GetWhile([&] {
                  cache_.Compute(TokensOf(2, 8 * kBlockTokens));
                  cache_.WaitForCopies();
                }).has_value());
-  EXPECT_EQ(tier(), Tier::kSecondary);
+  EXPECT_EQ(tier(), Tier(1));
   EXPECT_TRUE(GetWhile([] {}).has_value());
 }
 

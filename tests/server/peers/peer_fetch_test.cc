@@ -58,7 +58,7 @@ TEST(PeerFetchTest, BlocksComeFromEachTierInMemory) {
   here.WaitForCopies();
   const InspectedPrefix below = *here.manager().Read(
       [&](const BlockManager& core) { return core.lists().InspectPrefix(PromptOf({}, first)); });
-  ASSERT_EQ(below.blocks.back().tier, Tier::kSecondary);
+  ASSERT_EQ(below.blocks.back().tier, Tier(1));
   EXPECT_EQ(there.Fetch(first).fetched_tokens, 18 * kBlockTokens);
   EXPECT_EQ(there.Fetch(second).fetched_tokens, 18 * kBlockTokens);
   EXPECT_EQ(there.cache.Compute(first), 18 * kBlockTokens);

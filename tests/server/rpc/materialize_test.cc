@@ -109,7 +109,7 @@ class MaterializeTest : public DaemonTest {
     for (const auto& pool : pools_) {
       const PoolMapping& mapping = pool->mapping();
       const PoolLayout& layout = mapping.layout;
-      if (WindowToProto(mapping.window) != window || mapping.tier != Tier::kPrimary) continue;
+      if (WindowToProto(mapping.window) != window || mapping.tier != kPrimaryTier) continue;
       if (layout.content != PoolContent::kElements || layout.dtype != DType::kFloat32) continue;
       std::byte* const bytes = pool->slot(SlotIndex{slot}).data();
       for (size_t l = 0; l < layout.layers.size(); ++l) {

@@ -31,7 +31,7 @@ SimCache::SimCache(Surroundings* surroundings, size_t index)
   std::vector<uint32_t> host, host_slots;
   if (config_.host_blocks > 0) {
     host = {config_.host_blocks};
-    host_slots = {SlotsFor(Tier::kSecondary, config_.host_blocks)};
+    host_slots = {SlotsFor(Tier(1), config_.host_blocks)};
   }
   pools_ = *PoolSet::Create(layout, {.tiers = {{config_.blocks}, host_slots}}, FreshName());
   manager_ = std::make_unique<SharedManager>(
@@ -103,7 +103,7 @@ void SimCache::Check() {
   for (const auto& [place, content] : contents_) {
     if (content.ready > completed_) continue;
     SIM_CHECK(Holds({place.first, place.second}, 0, content.values), "slot ", place.second.value(),
-              " of tier ", static_cast<int>(place.first),
+              " of tier ", place.first.value(),
               " holds other bytes than those of its cached block");
   }
   for (const auto& window : manager_->Read(&BlockManager::Stats).windows) {

@@ -144,7 +144,7 @@ void Engine::CheckTable(const Running& running, const DescribedSequence& now) {
   for (uint32_t begin = 0; begin < now.computed_tokens; begin += tokens_per_block_) {
     const uint32_t count = std::min(tokens_per_block_, now.computed_tokens - begin);
     const SlotIndex slot = blocks[begin / tokens_per_block_].slot;
-    SIM_CHECK(cache_.Holds({Tier::kPrimary, slot}, 0, absl::MakeSpan(values).subspan(begin, count)),
+    SIM_CHECK(cache_.Holds({kPrimaryTier, slot}, 0, absl::MakeSpan(values).subspan(begin, count)),
               "sequence ", running.id.value(), " reads wrong bytes in its table at token ", begin);
   }
   surroundings_.coverage.Add(Met::kTableRead);

@@ -47,7 +47,7 @@ void Accountant::EndCount(const Ledger& ledger, const Shadow& shadow, Coverage& 
         const bool holds = (holders_[id] & BitOf(TenantId{t})) != 0;
         if (!owns && !holds) continue;
         // A shared block below that it holds can be onboarded at any time.
-        Account& account = At(owns ? tier : Tier::kPrimary, TenantId{t});
+        Account& account = At(owns ? tier : kPrimaryTier, TenantId{t});
         ++account.charged;
         if (holders_[id] != 0) ++account.held;
         holders += holds ? 1 : 0;
@@ -63,8 +63,8 @@ bool Accountant::Holds(uint32_t id, TenantId tenant) const {
 }
 
 uint32_t Accountant::Left(TenantId tenant) const {
-  const uint32_t quota = config_->quota(tenant, Tier::kPrimary);
-  const uint32_t used = held(Tier::kPrimary, tenant);
+  const uint32_t quota = config_->quota(tenant, kPrimaryTier);
+  const uint32_t used = held(kPrimaryTier, tenant);
   return quota > used ? quota - used : 0;
 }
 

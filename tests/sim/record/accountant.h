@@ -47,11 +47,9 @@ class Accountant {
     uint32_t charged = 0;
     uint32_t held = 0;
   };
-  Account& At(Tier tier, TenantId tenant) {
-    return accounts_[static_cast<size_t>(tier)][tenant.value()];
-  }
+  Account& At(Tier tier, TenantId tenant) { return accounts_[tier.value()][tenant.value()]; }
   const Account& At(Tier tier, TenantId tenant) const {
-    return accounts_[static_cast<size_t>(tier)][tenant.value()];
+    return accounts_[tier.value()][tenant.value()];
   }
 
   const SimConfig* const config_;

@@ -13,8 +13,7 @@ Journal::Journal(const SimConfig* config) : config_(config) {
   for (size_t w = 0; w < config->windows.size(); ++w) {
     for (const Tier tier : kTiers) {
       if (config->IsOnDisk(tier)) continue;  // The file itself says what it holds.
-      entries_[w][static_cast<size_t>(tier)].resize(
-          config->slots_in(static_cast<uint32_t>(w), tier));
+      entries_[w][tier.value()].resize(config->slots_in(static_cast<uint32_t>(w), tier));
     }
   }
 }
@@ -22,8 +21,7 @@ Journal::Journal(const SimConfig* config) : config_(config) {
 void Journal::Apply(const std::vector<SlotChange>& changes) {
   for (const SlotChange& change : changes) {
     std::optional<Entry>& entry =
-        entries_[change.window_index][static_cast<size_t>(change.slot.tier)]
-                [change.slot.slot.value()];
+        entries_[change.window_index][change.slot.tier.value()][change.slot.slot.value()];
     entry.reset();
     if (!change.content.has_value()) continue;
     entry = Entry{.content = *change.content, .ready = change.ready, .keys = {}};

@@ -42,9 +42,7 @@ class Journal {
   };
   using Entries = std::vector<std::optional<Entry>>;  // By slot.
 
-  const Entries& At(uint32_t window, Tier tier) const {
-    return entries_[window][static_cast<size_t>(tier)];
-  }
+  const Entries& At(uint32_t window, Tier tier) const { return entries_[window][tier.value()]; }
 
   const SimConfig* config_;
   std::array<std::array<Entries, kMaxTiers>, kMaxWindows> entries_;

@@ -87,7 +87,7 @@ void Ledger::EndCount(const Shadow& shadow) {
   for (uint32_t s = 0; s < config_->windows[window_index_].primary(); ++s) {
     const uint32_t id = owners_[0][s];
     const bool can_go =
-        id == kNone ? !IsReserved({Tier::kPrimary, SlotIndex{s}}) : facts_[id].refs == 0;
+        id == kNone ? !IsReserved({kPrimaryTier, SlotIndex{s}}) : facts_[id].refs == 0;
     if (can_go) ++available_;
   }
 }
@@ -177,7 +177,7 @@ void Ledger::CheckTierStats(const WindowStats& stats, Tier tier, const TierCount
   const uint32_t cut_off = reset == Reset::kGoesOn ? told.cached - counted.cached : 0;
   const uint32_t told_free = told.free + cut_off;
   // Below the first tier, one of the slots without an owner is the spare, which is in no count.
-  const bool spare = tier != Tier::kPrimary && !owners_[Index(tier)].empty();
+  const bool spare = tier != kPrimaryTier && !owners_[Index(tier)].empty();
   const bool same_free =
       spare ? told_free + told.in_flight + 1 == counted.free + free_in_flight + counted.in_flight &&
                   told_free + 1 >= counted.free && told_free <= counted.free

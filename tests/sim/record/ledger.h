@@ -103,7 +103,7 @@ class Ledger {
     uint32_t free_in_flight = 0;     // Slots in flight without a block.
   };
 
-  static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+  static size_t Index(Tier tier) { return tier.value(); }
   TierCount CountTier(Tier tier, const Memory& memory, const Shadow& shadow) const;
   void CheckTierStats(const WindowStats& stats, Tier tier, const TierCount& count,
                       Reset reset) const;

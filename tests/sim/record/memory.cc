@@ -109,7 +109,7 @@ Memory::Ended Memory::End(Ticket ticket, Outcome outcome, Random& random) {
   --touches_[copy.window][Index(copy.order.target.tier)][copy.order.target.slot.value()].writes;
   const bool lost = outcome == Outcome::kFailed || copy.suspect;
   const Ended ended{.window = copy.window,
-                    .lost = lost ? copy.order.target : SlotRef{Tier::kPrimary, kNoSlot}};
+                    .lost = lost ? copy.order.target : SlotRef{kPrimaryTier, kNoSlot}};
   // Until another copy fills the slot.
   for (auto other = it + 1; other != copies_.end() && lost; ++other) {
     if (other->window != ended.window) continue;

@@ -79,7 +79,7 @@ class Memory {
     uint16_t any = 0, writes = 0;
   };
 
-  static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+  static size_t Index(Tier tier) { return tier.value(); }
   bool Done(Ticket ticket) const;
   bool MayStart(const Copy& copy) const;
   void Start(Copy& copy);

@@ -23,7 +23,7 @@ struct Node {
   // kHole: its block left a sliding window's tree while it had children.
   enum class State : uint8_t { kAbsent, kCached, kHole };
   State state = State::kAbsent;
-  Tier tier = Tier::kPrimary;
+  Tier tier = kPrimaryTier;
   TierSet lower;  // Farther tiers with a copy.
   Priority priority;
   uint8_t count = 0;  // Tokens.

@@ -58,7 +58,7 @@ std::function<TierPolicies(const PolicyTiers&, uint16_t)> Witness::Wrapped(std::
     TierPolicies policies = *MakeEvictionPolicies(name, tiers, num_tenants);
     for (size_t t = 0; t < kMaxTiers; ++t) {
       for (std::unique_ptr<EvictionPolicy>& policy : policies[t]) {
-        policy = std::make_unique<Wrapper>(std::move(policy), window, static_cast<Tier>(t), this);
+        policy = std::make_unique<Wrapper>(std::move(policy), window, Tier(t), this);
       }
     }
     ++window;

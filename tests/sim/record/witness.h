@@ -20,7 +20,7 @@ class Witness {
   // The policy of the tier kept its victim, so that `refused` got no place there.
   struct Refusal {
     uint32_t window = 0;
-    Tier tier = Tier::kPrimary;
+    Tier tier = kPrimaryTier;
     BlockId refused = kNoBlock;
   };
 

@@ -199,7 +199,7 @@ std::string SimConfig::ToString() const {
                     absl::StrJoin(absl::MakeSpan(window.blocks).first(num_tiers), "+"));
   }
   for (size_t t = 0; t < num_tiers; ++t) {
-    absl::StrAppend(&text, " ", DefaultTierName(static_cast<Tier>(t)),
+    absl::StrAppend(&text, " ", DefaultTierName(Tier(t)),
                     "=min_priority:", static_cast<int>(min_priority[t].value()),
                     ",watermark:", watermark_permille[t]);
   }
@@ -291,7 +291,7 @@ BlockManager::Options CoreOptions(const SimConfig& config, absl::Time start, uin
                                 }())};
   for (size_t t = 0; t < config.num_tiers; ++t) {
     TierSpec& tier = options.tiers.emplace_back();
-    tier.name = DefaultTierName(static_cast<Tier>(t));
+    tier.name = DefaultTierName(Tier(t));
     for (const SimConfig::Window& window : config.windows) tier.blocks.push_back(window.blocks[t]);
     tier.min_priority = config.min_priority[t];
     tier.watermark_permille = config.watermark_permille[t];

@@ -27,7 +27,7 @@ inline constexpr uint16_t kMaxTenantsInSim = 4;  // With the default tenant.
 // Every tier that a cache can have, the nearest first.
 inline constexpr std::array<Tier, kMaxTiers> kTiers = [] {
   std::array<Tier, kMaxTiers> tiers = {};
-  for (size_t t = 0; t < kMaxTiers; ++t) tiers[t] = static_cast<Tier>(t);
+  for (size_t t = 0; t < kMaxTiers; ++t) tiers[t] = Tier(t);
   return tiers;
 }();
 
@@ -37,8 +37,8 @@ struct SimConfig {
     std::array<uint32_t, kMaxTiers> blocks = {};  // By tier; 0: this window has no such tier.
 
     bool full() const { return size == kFullAttention; }
-    uint32_t blocks_in(Tier tier) const { return blocks[static_cast<size_t>(tier)]; }
-    uint32_t primary() const { return blocks_in(Tier::kPrimary); }
+    uint32_t blocks_in(Tier tier) const { return blocks[tier.value()]; }
+    uint32_t primary() const { return blocks_in(kPrimaryTier); }
     uint32_t all_blocks() const { return std::accumulate(blocks.begin(), blocks.end(), 0u); }
     bool has_lower() const { return all_blocks() > primary(); }
   };
@@ -85,15 +85,14 @@ struct SimConfig {
     return tenant == kDefaultTenant || tenants[tenant.value() - 1u].shares;
   }
   uint32_t quota(TenantId tenant, Tier tier) const {
-    return tenant == kDefaultTenant
-               ? kNoQuota
-               : tenants[tenant.value() - 1u].quota_blocks[static_cast<size_t>(tier)];
+    return tenant == kDefaultTenant ? kNoQuota
+                                    : tenants[tenant.value() - 1u].quota_blocks[tier.value()];
   }
   size_t disk_index() const { return has_disk ? num_tiers - 1 : kMaxTiers; }
-  Tier disk() const { return static_cast<Tier>(disk_index()); }
+  Tier disk() const { return Tier(disk_index()); }
   // The tier with the staging slots. REQUIRES: has_disk.
-  Tier above_disk() const { return static_cast<Tier>(num_tiers - 2); }
-  bool IsOnDisk(Tier tier) const { return static_cast<size_t>(tier) == disk_index(); }
+  Tier above_disk() const { return Tier(num_tiers - 2); }
+  bool IsOnDisk(Tier tier) const { return tier.value() == disk_index(); }
   // Whether the window has blocks on disk.
   bool has_disk_in(uint32_t window) const { return has_disk && windows[window].blocks_in(disk()); }
   // Slots for blocks, and the spare. A disk has no spare.

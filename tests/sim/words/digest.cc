@@ -35,8 +35,7 @@ void Digest::Add(const Event& event) {
     for (const StoredBlock& block : stored->blocks) {
       Add(block.id.value());
       Add(block.hash.value());
-      Add(uint64_t{block.token_count} << 16 | static_cast<uint64_t>(block.tier) << 8 |
-          block.priority.value());
+      Add(uint64_t{block.token_count} << 16 | block.tier.value() << 8 | block.priority.value());
       if (!block.lower.empty()) Add(block.lower.bits());
     }
     for (const TokenId token : stored->tokens) Add(token);
@@ -45,7 +44,7 @@ void Digest::Add(const Event& event) {
   } else if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
     Add(updated->id.value());
     Add(updated->hash.value());
-    if (updated->tier.has_value()) Add(2 + static_cast<uint64_t>(updated->tier->new_value));
+    if (updated->tier.has_value()) Add(2 + updated->tier->new_value.value());
     if (updated->lower.has_value()) {
       Add(uint64_t{1} << 32 | uint64_t{updated->lower->old_value.bits()} << 8 |
           updated->lower->new_value.bits());
@@ -69,7 +68,7 @@ void Digest::Add(const CopyOrder& order) {
   Add(order.ticket.value());
   Add(order.window.value());
   for (const SlotRef& slot : {order.source, order.target}) {
-    Add(static_cast<uint64_t>(slot.tier) << 32 | slot.slot.value());
+    Add(uint64_t{slot.tier.value()} << 32 | slot.slot.value());
   }
   Add(order.num_tokens);
   for (const Ticket ticket : order.after) Add(ticket.value());
