@@ -64,7 +64,7 @@ enum class GpuGraphs {
 
 // What happens to the KV of a preempted sequence until the sequence runs again.
 enum class Preemption {
-  kOffload,    // It is offloaded to the secondary tier, if the cache has one with free slots.
+  kOffload,    // It is offloaded to a lower tier, if the cache has one with free slots.
   kRecompute,  // It stays cached until it is evicted; evicted KV is computed again.
 };
 

@@ -91,7 +91,7 @@ class Executor {
         now_);
     if (!added.ok()) return added.status();
     return AddedSequence{.matched_tokens = added->matched_tokens,
-                         .matched_secondary_tokens = added->matched_secondary_tokens,
+                         .matched_lower_tokens = added->matched_lower_tokens,
                          .matched_below_tokens = added->matched_below_tokens,
                          .tables = TablesFrom(manager_.info(), *added->sequence, 0),
                          .ready = added->ready};

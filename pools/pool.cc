@@ -195,13 +195,13 @@ absl::Status PoolSet::Add(Tier tier, SharedMemoryPool::Options options, WindowPo
 }
 
 absl::Status PoolSet::Pin(const PoolPlacement& placement) {
-  if (!primary_device_.has_value() || placement.pin_secondary == Pinning::kOff) {
+  if (!primary_device_.has_value() || placement.pin_lower == Pinning::kOff) {
     return absl::OkStatus();
   }
   for (size_t t = 1; t < pools_.size(); ++t) {
     absl::Status status = PinTier(Tier(t), placement);
     if (status.ok()) continue;
-    if (placement.pin_secondary == Pinning::kRequired) return status;
+    if (placement.pin_lower == Pinning::kRequired) return status;
     pinned_ = std::move(status);
     return absl::OkStatus();
   }

@@ -200,7 +200,7 @@ struct PoolPlacement {
   // below always lie in shared memory.
   std::optional<MemoryPlace> primary_device;
   // For the pools below the first tier. Has an effect only with a primary_device.
-  Pinning pin_secondary = Pinning::kRequired;
+  Pinning pin_lower = Pinning::kRequired;
   // For the pools in host memory.
   PageRequest pages = {};
   // Called with a text for people during long work. May be empty.

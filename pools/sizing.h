@@ -19,9 +19,7 @@ namespace pagoda {
 
 // A window with blocks below the first tier has one more slot than blocks in that tier. A swap
 // between two full tiers uses this spare slot.
-inline constexpr uint32_t kSecondarySpareSlots = 1;
-// The number of spare slots of a window with blocks in a tier.
-constexpr uint32_t SpareSlots(Tier tier) { return tier == kPrimaryTier ? 0 : kSecondarySpareSlots; }
+constexpr uint32_t SpareSlots(Tier tier) { return tier == kPrimaryTier ? 0 : 1; }
 // The number of slots that `blocks` blocks of a window take in a tier in memory.
 constexpr uint32_t SlotsFor(Tier tier, uint32_t blocks) {
   return blocks == 0 ? 0 : blocks + SpareSlots(tier);
@@ -118,9 +116,7 @@ struct SizingPlan {
     std::vector<TierPlan> tiers;       // In the order of SizingRequest::tiers.
 
     // Zeros for a tier that was not requested.
-    TierPlan tier(Tier t) const {
-      return t.value() < tiers.size() ? tiers[t.value()] : TierPlan{};
-    }
+    TierPlan tier(Tier t) const { return t.value() < tiers.size() ? tiers[t.value()] : TierPlan{}; }
   };
   std::vector<WindowPlan> windows;  // In the order of CacheLayout::windows().
   std::vector<Medium> media;        // The medium of each tier.

@@ -61,7 +61,7 @@ struct FieldWriter {
   void operator()(const AddedSequence& result) const {
     using Proto = v1::AddSequenceResult;
     out.Number(Proto::kMatchedBelowTokensFieldNumber, result.matched_below_tokens);
-    out.Number(Proto::kMatchedSecondaryTokensFieldNumber, result.matched_secondary_tokens);
+    out.Number(Proto::kMatchedLowerTokensFieldNumber, result.matched_lower_tokens);
     out.Number(Proto::kReadyTicketFieldNumber, result.ready.value());
     Tables(Proto::kTablesFieldNumber, result.tables);
     out.Number(Proto::kMatchedTokensFieldNumber, result.matched_tokens);

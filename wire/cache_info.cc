@@ -196,8 +196,6 @@ void CacheInfoToProto(const CacheInfo& info, v1::CacheInfo* out) {
   for (const CacheInfo::Window& window : info.windows) {
     v1::WindowInfo* proto = out->add_windows();
     proto->set_window_size(WindowToProto(window.window));
-    proto->set_primary_blocks(window.blocks_in(kPrimaryTier));
-    proto->set_secondary_blocks(window.blocks_in(Tier(1)));
     for (const uint32_t blocks : window.blocks) proto->add_blocks(blocks);
   }
 }
@@ -216,8 +214,6 @@ CacheInfo CacheInfoFromProto(const v1::CacheInfo& proto) {
     CacheInfo::Window& one = info.windows.emplace_back();
     one.window = WindowFromProto(window.window_size());
     one.blocks = {window.blocks().begin(), window.blocks().end()};
-    // An older daemon has no list.
-    if (one.blocks.empty()) one.blocks = {window.primary_blocks(), window.secondary_blocks()};
   }
   return info;
 }

@@ -66,7 +66,7 @@ DescribedBlocks Decode(const v1::DescribeBlocksResult& proto) {
 absl::StatusOr<OperationResult> Decode(const v1::AddSequenceResult& proto) {
   return WithTables(proto.tables(), [&](std::vector<BlockTable> tables) {
     return AddedSequence{.matched_tokens = proto.matched_tokens(),
-                         .matched_secondary_tokens = proto.matched_secondary_tokens(),
+                         .matched_lower_tokens = proto.matched_lower_tokens(),
                          .matched_below_tokens = proto.matched_below_tokens(),
                          .tables = std::move(tables),
                          .ready = Ticket(proto.ready_ticket())};

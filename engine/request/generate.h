@@ -109,8 +109,8 @@ struct GenerateReport {
   std::vector<FinishReason> finish_reasons;  // One per sample.
   uint32_t prompt_tokens = 0;
   uint32_t reused_tokens = 0;  // Prompt tokens whose KV was in the cache.
-  // The part of these that was onboarded from the secondary tier.
-  uint32_t reused_secondary_tokens = 0;
+  // The part of these that was onboarded from a lower tier.
+  uint32_t reused_lower_tokens = 0;
   // The part of reused_tokens that was fetched into memory for this request, from disk or from
   // other machines.
   uint32_t fetched_tokens = 0;

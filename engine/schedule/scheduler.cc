@@ -246,9 +246,9 @@ void Scheduler::HeedLosses() {
     const uint32_t reused = std::min(report.reused_tokens, sample.run.computed());
     stats_.reused_tokens -= report.reused_tokens - reused;
     report.reused_tokens = reused;
-    const uint32_t secondary = std::min(report.reused_secondary_tokens, reused);
-    stats_.reused_secondary_tokens -= report.reused_secondary_tokens - secondary;
-    report.reused_secondary_tokens = secondary;
+    const uint32_t lower = std::min(report.reused_lower_tokens, reused);
+    stats_.reused_lower_tokens -= report.reused_lower_tokens - lower;
+    report.reused_lower_tokens = lower;
     const uint32_t fetched = std::min(report.fetched_tokens, reused);
     stats_.fetched_tokens -= report.fetched_tokens - fetched;
     report.fetched_tokens = fetched;

@@ -41,7 +41,7 @@ struct SchedulerStats {
   uint64_t running_sequences = 0;
   uint64_t prompt_tokens = 0;
   uint64_t reused_tokens = 0;
-  uint64_t reused_secondary_tokens = 0;
+  uint64_t reused_lower_tokens = 0;
   uint64_t fetched_tokens = 0;     // Reused tokens that were fetched from disk for a request.
   uint64_t fetches = 0;            // Fetches from disk into memory, ordered for a request.
   uint64_t late_fetches = 0;       // Fetches that had not brought everything in time.

@@ -194,13 +194,13 @@ void Scheduler::NoteAdmission(Sample& sample) {
   GenerateReport& report = request.report;
   report.queue_time = Since(request.arrival);
   report.reused_tokens = std::min(sample.run.matched(), sample.run.computed());
-  report.reused_secondary_tokens = std::min(sample.run.matched_secondary(), report.reused_tokens);
+  report.reused_lower_tokens = std::min(sample.run.matched_lower(), report.reused_tokens);
   report.fetched_tokens = std::min(sample.fetched_tokens, report.reused_tokens);
   --stats_.waiting_requests;
   ++stats_.running_requests;
   stats_.prompt_tokens += report.prompt_tokens;
   stats_.reused_tokens += report.reused_tokens;
-  stats_.reused_secondary_tokens += report.reused_secondary_tokens;
+  stats_.reused_lower_tokens += report.reused_lower_tokens;
   stats_.fetched_tokens += report.fetched_tokens;
 }
 

@@ -29,7 +29,7 @@ void SequenceRun::Open(SequenceId id, uint32_t reserved_tokens, Lookup lookup, S
     const auto& added = std::get<AddedSequence>(*result);
     PAGODA_CHECK(added.matched_tokens < tokens_.size(), "the last token is computed");
     matched_ = computed_ = published_ = added.matched_tokens;
-    matched_secondary_ = added.matched_secondary_tokens;
+    matched_lower_ = added.matched_lower_tokens;
     reserved_ = std::max(reserved_tokens, matched_);
     Take(added.tables, added.ready);
   });

@@ -50,7 +50,7 @@ class SequenceRun {
   const absl::Status& status() const { return status_; }
   // The tokens that matched when it was opened, and the matched tokens that were onboarded for it.
   uint32_t matched() const { return matched_; }
-  uint32_t matched_secondary() const { return matched_secondary_; }
+  uint32_t matched_lower() const { return matched_lower_; }
 
   // --- Operations ---
 
@@ -114,7 +114,7 @@ class SequenceRun {
   uint32_t reserved_ = 0;
   uint32_t losses_ = 0;  // The losses of the sequence, as last reported by the cache.
   uint32_t matched_ = 0;
-  uint32_t matched_secondary_ = 0;
+  uint32_t matched_lower_ = 0;
   bool open_ = false;
   bool reservation_is_stale_ = false;
   Ticket ready_;

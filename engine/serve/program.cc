@@ -48,7 +48,7 @@ A request is one line of JSON. Only "prompt" is required:
    "length_penalty": X, "early_stopping": true, "adapter": "name"}
 Its answer is one line of JSON:
   {"id": ..., "tokens": [ids], "prompt_tokens": N, "reused_tokens": N,
-   "reused_secondary_tokens": N, "generated_tokens": N,
+   "reused_lower_tokens": N, "generated_tokens": N,
    "finish_reason": "length" or "stop token", "time_to_first_token_ms": T, "queue_ms": T,
    "total_ms": T, "tokens_per_second": R, "preemptions": N, "drafted_tokens": N,
    "accepted_draft_tokens": N}

@@ -115,7 +115,7 @@ struct AddSequence {
 };
 struct AddedSequence {
   uint32_t matched_tokens = 0;
-  uint32_t matched_secondary_tokens = 0;  // The part of these that is being onboarded.
+  uint32_t matched_lower_tokens = 0;  // The part of these that is being onboarded.
   // Cached on disk behind the match: PrefetchPrefix brings them into memory.
   uint32_t matched_below_tokens = 0;
   std::vector<BlockTable> tables;  // One for each window.

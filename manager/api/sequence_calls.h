@@ -45,8 +45,8 @@ struct SequencePrompt {
 
 struct SequenceAdded {
   uint32_t matched_tokens = 0;
-  uint32_t matched_secondary_tokens = 0;  // The matched tokens that are onboarded for the sequence.
-  uint32_t matched_below_tokens = 0;      // The tokens after the match that are cached on disk.
+  uint32_t matched_lower_tokens = 0;  // The matched tokens that are onboarded for the sequence.
+  uint32_t matched_below_tokens = 0;  // The tokens after the match that are cached on disk.
   const Sequence* sequence = nullptr;
   Ticket ready;
 };

@@ -84,7 +84,7 @@ struct WindowCounters {
   uint64_t expired_priorities = 0;
   uint64_t prefix_lookup_tokens = 0;  // See SequencePrompt::uncounted.
   uint64_t prefix_hit_tokens = 0;
-  uint64_t secondary_hit_tokens = 0;
+  uint64_t lower_hit_tokens = 0;
 };
 
 // Label: window. TenantCounters has the families of the values without one.
@@ -117,7 +117,7 @@ inline constexpr Metric<WindowCounters> kWindowCounters[] = {
      "Prompt tokens of requests."},
     {&WindowCounters::prefix_hit_tokens, "", "prefix_hit_tokens_total",
      "Prompt tokens of requests that were cached."},
-    {&WindowCounters::secondary_hit_tokens, "", "secondary_hit_tokens_total",
+    {&WindowCounters::lower_hit_tokens, "", "lower_hit_tokens_total",
      "The cached prompt tokens that lay below the first tier."},
 };
 static_assert(std::size(kWindowCounters) * sizeof(uint64_t) == sizeof(WindowCounters),

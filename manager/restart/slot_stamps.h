@@ -53,7 +53,7 @@ struct SlotStamp {
   friend bool operator==(const SlotStamp&, const SlotStamp&) = default;
 };
 
-// "/pagoda-<instance>-w<window>-stamps", with the suffix "-secondary" for that tier.
+// "/pagoda-<instance>-w<window>-stamps", with the suffix "-<tier>" below the first tier.
 std::string StampsName(const std::string& instance, WindowSize window, Tier tier);
 // Stamps of a window and tier mean something only to a cache with the same fingerprint: its name,
 // its model, and the layout of the window's pools.

@@ -66,8 +66,8 @@ class CachedPrefixes {
 
   // --- Errors of all that follow: those of CheckPrefix ---
 
-  // Offloads the prefix's evictable blocks to the secondary tier, from the end back to the first
-  // block that is held. Blocks there of no higher priority are evicted for them.
+  // Offloads the prefix's evictable blocks to the tier below the first, from the end back to the
+  // first block that is held. Blocks there of no higher priority are evicted for them.
   absl::StatusOr<OffloadedPrefix> Offload(const SequencePrompt& prefix, absl::Time now);
   struct PrefetchOptions {
     PrefetchTarget target = PrefetchTarget::kPrimary;

@@ -75,7 +75,7 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   std::unique_ptr<Sequence> added = MakeSequence(op, key, opening);
   SequenceAdded result{
       .matched_tokens = opening.matched,
-      .matched_secondary_tokens = windows_.back()->prefixes().LowerTokens(opening.matches.back()),
+      .matched_lower_tokens = windows_.back()->prefixes().LowerTokens(opening.matches.back()),
       .matched_below_tokens =
           matcher_.TokensBelow(opening.matches, prompt.name_space, opening.matchable,
                                opening.matched, prompt.whole_blocks_only),

@@ -62,7 +62,7 @@ class RunningSequences {
   // Each call that takes the time is an operation of its own (operation_runner.h).
 
   // Opens a sequence: matches the longest cached prefix that is valid in every window, and reserves
-  // capacity. At least the last token is not matched. Matched blocks in the secondary tier are
+  // capacity. At least the last token is not matched. Matched blocks in lower tiers are
   // onboarded. If a block matches in part, its first tokens are copied into a fresh block. The
   // sequence takes the block over in place (rule 8) if it is a tail that matches whole, or if there
   // is no space for a copy. A block taken over keeps its retention unless the prompt's retention

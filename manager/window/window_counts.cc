@@ -21,7 +21,7 @@ void AddTo(WindowCounters& sum, const TenantCounters& tenant) {
   sum.lost_blocks += removed(RemovalReason::kLost);
   sum.prefix_lookup_tokens += tenant.prefix_lookup_tokens;
   for (size_t t = 0; t < kMaxTiers; ++t) sum.prefix_hit_tokens += tenant.prefix_hit_tokens[t];
-  for (size_t t = 1; t < kMaxTiers; ++t) sum.secondary_hit_tokens += tenant.prefix_hit_tokens[t];
+  for (size_t t = 1; t < kMaxTiers; ++t) sum.lower_hit_tokens += tenant.prefix_hit_tokens[t];
 }
 
 uint64_t Sum(const std::vector<uint32_t>& blocks) {

@@ -360,7 +360,7 @@ ServedCache::Plan CacheOpener::PlanOf(const BroughtCache& brought, TenantId tena
   cache.primary_memory = on_gpu ? PrimaryMemory::kCuda : PrimaryMemory::kHost;
   cache.device = options_.config.cache.device;
   cache.huge_pages = options_.config.cache.huge_pages;
-  cache.pin_secondary = options_.config.cache.pin_secondary;
+  cache.pin_lower = options_.config.cache.pin_lower;
   cache.offload.copy_threads = options_.config.cache.offload.copy_threads;
   if (!call.eviction_policy.empty()) cache.eviction_policy = call.eviction_policy;
   // GPU memory ends with the daemon.
@@ -382,7 +382,6 @@ ServedCache::Plan CacheOpener::PlanOf(const BroughtCache& brought, TenantId tena
   for (Config::Tenant& one : plan.config.tenants) {
     one.quota.tiers.clear();
     one.quota.primary_blocks = 0;
-    one.quota.secondary_blocks = 0;
   }
   return plan;
 }

@@ -51,7 +51,7 @@ class DiskTier {
  public:
   struct Options {
     Config::Cache::TierConfig config;  // With its name.
-    Tier tier = Tier(1);               // Its position in the cache's list of tiers.
+    Tier tier;                         // Its position in the cache's list of tiers.
     std::vector<uint32_t> num_slots;   // By window.
     // Whether the core accepts recovered blocks of a namespace.
     std::function<bool(const NamespaceKey&)> accepts;

@@ -223,11 +223,10 @@ absl::Status ServedCache::MakeCore(const SizingPlan& sizes) {
 absl::Status ServedCache::OpenDisk(const SizingPlan& sizes) {
   const auto disk = std::find(sizes.media.begin(), sizes.media.end(), Medium::kDisk);
   if (disk == sizes.media.end()) return absl::OkStatus();
-  const auto index = static_cast<size_t>(disk - sizes.media.begin());
-  const Tier tier(index);
+  const Tier tier(disk - sizes.media.begin());
   absl::StatusOr<std::unique_ptr<DiskTier>> opened = DiskTier::Open(
       *layout_,
-      {.config = config_.cache.AllTiers()[index],
+      {.config = config_.cache.AllTiers()[tier.value()],
        .tier = tier,
        .num_slots = sizes.blocks(tier),
        .accepts = [this](const NamespaceKey& name_space) { return Accepts(name_space); }},
@@ -295,7 +294,7 @@ absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
   if (!sizes.ok()) return sizes.status();
   PoolPlacement placement = {
       .lifetime = warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess,
-      .pin_secondary = cache->pin_secondary,
+      .pin_lower = cache->pin_lower,
       .pages = {.huge_pages = cache->huge_pages, .reservation = plan_.reservation},
       .progress = [this](const std::string& what) {
         plan_.supervisor->Status(absl::StrCat("starting: ", what));

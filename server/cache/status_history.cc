@@ -8,7 +8,7 @@ StatusSample SampleOf(const ManagerStats& stats, const TransferStats& transfers,
   const WindowCounters& largest = stats.windows.back().counters;
   sample.lookup_tokens = largest.prefix_lookup_tokens;
   sample.hit_tokens = largest.prefix_hit_tokens;
-  sample.secondary_hit_tokens = largest.secondary_hit_tokens;
+  sample.lower_hit_tokens = largest.lower_hit_tokens;
   for (const WindowStats& window : stats.windows) {
     sample.allocated_blocks += window.counters.allocated_blocks;
     sample.evicted_blocks += window.counters.evicted_blocks + window.counters.displaced_blocks;

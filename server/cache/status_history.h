@@ -22,9 +22,9 @@ struct StatusSample {
   // These three are the largest window's: each window looks up the same tokens.
   uint64_t lookup_tokens = 0;
   uint64_t hit_tokens = 0;
-  uint64_t secondary_hit_tokens = 0;
+  uint64_t lower_hit_tokens = 0;
   uint64_t allocated_blocks = 0;
-  uint64_t evicted_blocks = 0;  // Including blocks displaced from the secondary tier.
+  uint64_t evicted_blocks = 0;  // Including blocks displaced from lower tiers.
   uint64_t offloaded_blocks = 0;
   uint64_t onboarded_blocks = 0;
   uint64_t copied_bytes = 0;

@@ -154,7 +154,7 @@ std::vector<ConfigKey> CacheKeys(Config::Cache* cache, const Config::Engine* eng
                                 {"host", PrimaryMemory::kHost},
                                 {"cuda", PrimaryMemory::kCuda}}),
       NumberKey("device", &cache->device, 0, 1023),
-      ChoiceKey<Pinning>("pin_secondary", &cache->pin_secondary,
+      ChoiceKey<Pinning>("pin_lower", &cache->pin_lower,
                          {{"required", Pinning::kRequired},
                           {"preferred", Pinning::kPreferred},
                           {"off", Pinning::kOff}}),
@@ -226,7 +226,6 @@ std::vector<ConfigKey> QuotaKeys(Config::Quota* quota) {
   return {NumberKey("share", &quota->share, 1, 1'000'000),
           ListKey("quotas", &quota->tiers, TierQuotaKeys, 0),
           NumberKey("primary_blocks", &quota->primary_blocks, 0, kMaxBlocks),
-          NumberKey("secondary_blocks", &quota->secondary_blocks, 0, kMaxBlocks),
           NumberKey("max_sequences", &quota->max_sequences, 0, 1 << 24),
           NumberKey("max_sequence_bytes", &quota->max_sequence_bytes, 0, uint64_t{1} << 40)};
 }

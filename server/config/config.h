@@ -71,9 +71,9 @@ struct Config {
     TierBudget primary = BlockBudget{{1024}};
     TierBudget secondary = BlockBudget{{0}};  // None.
     PrimaryMemory primary_memory = PrimaryMemory::kAuto;
-    uint32_t device = 0;                         // CUDA's index.
-    Pinning pin_secondary = Pinning::kRequired;  // Only used if the primary tier lies on a device.
-    HugePages huge_pages = HugePages::kAuto;     // For pools in host memory.
+    uint32_t device = 0;                      // CUDA's index.
+    Pinning pin_lower = Pinning::kRequired;   // Only used if the primary tier lies on a device.
+    HugePages huge_pages = HugePages::kAuto;  // For pools in host memory.
     // Divides bytes between windows.
     struct Workload {
       uint32_t sequence_tokens = 8192;
@@ -117,7 +117,7 @@ struct Config {
     } offload;
 
     Cache();
-    // The tiers of either form, each with its name. An empty secondary tier is left out.
+    // The tiers of either form, each with its name. An empty tier of the short form is left out.
     std::vector<TierConfig> AllTiers() const;
     // Whether the last tier is on disk. No other tier may be.
     bool has_disk() const { return !tiers.empty() && tiers.back().on_disk(); }
@@ -258,9 +258,7 @@ struct Config {
       uint32_t blocks = 0;
     };
     std::vector<OfTier> tiers;
-    // The short forms for the first and the second tier.
-    uint32_t primary_blocks = 0;
-    uint32_t secondary_blocks = 0;
+    uint32_t primary_blocks = 0;  // The short form for the first tier.
     // The most sequences, and the most bytes that these keep besides their blocks. 0: only the
     // limit for all tenants applies.
     uint32_t max_sequences = 0;

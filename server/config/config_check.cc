@@ -299,14 +299,12 @@ absl::Status CheckDiskTier(const Config& config) {
   return absl::OkStatus();
 }
 
-// A quota names an existing tier, and each tier has one quota. A short form for a tier that does
-// not exist has no effect.
+// A quota names an existing tier, and each tier has one quota.
 absl::Status CheckQuotas(const Config& config) {
   const std::vector<Config::Cache::TierConfig> tiers = config.cache.AllTiers();
   for (const Config::Tenant& tenant : config.tenants) {
     std::set<std::string> seen;
     if (tenant.quota.primary_blocks > 0) seen.insert(tiers[0].name);
-    if (tenant.quota.secondary_blocks > 0 && tiers.size() > 1) seen.insert(tiers[1].name);
     for (const Config::Quota::OfTier& quota : tenant.quota.tiers) {
       const bool known = std::any_of(tiers.begin(), tiers.end(),
                                      [&](const auto& tier) { return tier.name == quota.tier; });

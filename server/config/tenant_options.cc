@@ -30,7 +30,6 @@ std::vector<TenantOptions> TenantsOf(const Config& config) {
     // Tiers that the configuration does not name have no quota.
     std::array<uint32_t, kMaxTiers>& most = tenants.back().quota_blocks;
     most[0] = OrNone(quota.primary_blocks);
-    most[1] = OrNone(quota.secondary_blocks);
     for (size_t t = 0; t < std::min(tiers.size(), most.size()); ++t) {
       for (const Config::Quota::OfTier& of_tier : quota.tiers) {
         if (of_tier.tier == tiers[t].name) most[t] = OrNone(of_tier.blocks);

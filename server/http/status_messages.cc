@@ -122,7 +122,7 @@ void HistoryToProto(absl::Span<const StatusSample> samples, const CacheInfo& cac
     *out->add_times() = TimeToProto(sample.time);
     out->add_prefix_lookup_tokens_total(sample.lookup_tokens);
     out->add_prefix_hit_tokens_total(sample.hit_tokens);
-    out->add_secondary_hit_tokens_total(sample.secondary_hit_tokens);
+    out->add_lower_hit_tokens_total(sample.lower_hit_tokens);
     out->add_allocated_blocks_total(sample.allocated_blocks);
     out->add_evicted_blocks_total(sample.evicted_blocks);
     out->add_offloaded_blocks_total(sample.offloaded_blocks);

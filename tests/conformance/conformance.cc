@@ -42,21 +42,21 @@ Tokens operator+(Tokens front, const Tokens& back) {
 
 void ConformanceTest::Make(Setup setup) {
   CacheSpec spec{.name = "test", .tokens_per_block = setup.tokens_per_block};
-  std::vector<uint32_t> primary, secondary;
-  bool has_secondary = false;
+  std::vector<uint32_t> primary, lower;
+  bool has_lower = false;
   if (!setup.tiers.empty()) setup.windows.resize(1);
   for (const WindowBlocks& blocks : setup.windows) {
     for (const LayerSpec& layer : PoolBytes::LayersOf(blocks.window, setup.tokens_per_block)) {
       spec.layers.push_back(layer);
     }
     primary.push_back(blocks.primary);
-    secondary.push_back(blocks.secondary);
-    has_secondary |= blocks.secondary != 0;
+    lower.push_back(blocks.lower);
+    has_lower |= blocks.lower != 0;
   }
-  if (!has_secondary) secondary.clear();
+  if (!has_lower) lower.clear();
   std::vector<TierSpec> tiers = std::move(setup.tiers);
   if (tiers.empty()) {
-    tiers = HostTiers(std::move(primary), std::move(secondary));
+    tiers = HostTiers(std::move(primary), std::move(lower));
     tiers.front().watermark_permille = setup.offload_watermark_permille;
     tiers.back().min_priority = setup.offload_min_priority;
   }

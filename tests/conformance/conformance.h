@@ -68,7 +68,7 @@ class ConformanceTest : public ::testing::Test {
   struct WindowBlocks {
     WindowSize window = kFullAttention;
     uint32_t primary = 0;
-    uint32_t secondary = 0;
+    uint32_t lower = 0;
   };
   struct Setup {
     uint32_t tokens_per_block = 4;
@@ -85,9 +85,8 @@ class ConformanceTest : public ::testing::Test {
   enum class Copies { kAtOnce, kByHand };
 
   void Make(Setup setup);
-  void Make(uint32_t tokens_per_block, uint32_t primary, uint32_t secondary = 0) {
-    Make({.tokens_per_block = tokens_per_block,
-          .windows = {{.primary = primary, .secondary = secondary}}});
+  void Make(uint32_t tokens_per_block, uint32_t primary, uint32_t lower = 0) {
+    Make({.tokens_per_block = tokens_per_block, .windows = {{.primary = primary, .lower = lower}}});
   }
   // Checks that everything holds at the end of a test.
   void TearDown() override;
@@ -160,9 +159,7 @@ class ConformanceTest : public ::testing::Test {
   TierOccupancy Primary(WindowSize window = kFullAttention) const {
     return InTier(kPrimaryTier, window);
   }
-  TierOccupancy Secondary(WindowSize window = kFullAttention) const {
-    return InTier(Tier(1), window);
-  }
+  TierOccupancy Lower(WindowSize window = kFullAttention) const { return InTier(Tier(1), window); }
   uint32_t Used(WindowSize window = kFullAttention) const;
   uint32_t Available(WindowSize window = kFullAttention) const;
 

@@ -191,7 +191,7 @@ TEST_F(KeyedTest, OperationsOnPrefixesTakeKeys) {
   EXPECT_EQ(pinned->pinned_tokens, 8u);
   ASSERT_TRUE(Run(UnpinPrefix{pinned->pin}).ok());
   EXPECT_EQ(Run(OffloadPrefix{.name_space = kKeyed, .tokens = {}, .keys = both})->blocks, 2u);
-  EXPECT_EQ(Secondary().cached, 2u);
+  EXPECT_EQ(Lower().cached, 2u);
   const auto prefetched = Run(PrefetchPrefix{.name_space = kKeyed, .tokens = {}, .keys = both});
   EXPECT_EQ(prefetched->blocks, 2u);
   EXPECT_EQ(prefetched->matched_tokens, 8u);

@@ -47,8 +47,8 @@ TEST_F(LadderTest, WhatComesUpLeavesACopyBelow) {
   EXPECT_EQ(updated.tier, (Change<Tier>{Tier(1), kPrimaryTier}));
   EXPECT_EQ(updated.lower, (Change<TierSet>{kNone, kBelow}));
   EXPECT_EQ(RequireCached(Range(0, 3)).lower, kBelow);
-  EXPECT_EQ(Secondary().duplicates, 1u);
-  EXPECT_EQ(Secondary().cached, 1u) << "a duplicate may go at any time";
+  EXPECT_EQ(Lower().duplicates, 1u);
+  EXPECT_EQ(Lower().cached, 1u) << "a duplicate may go at any time";
 }
 
 TEST_F(LadderTest, ABlockWithACopyBelowGoesDownWithoutACopy) {
@@ -56,7 +56,7 @@ TEST_F(LadderTest, ABlockWithACopyBelowGoesDownWithoutACopy) {
   Serve(1, Range(0, 7));
   Offload(Range(0, 7));
   Prefetch(Range(0, 7));
-  ASSERT_EQ(Secondary().duplicates, 2u);
+  ASSERT_EQ(Lower().duplicates, 2u);
   const Ticket before = core_->last_ticket();
   TakeEvents();
   Offload(Range(0, 7));
@@ -67,7 +67,7 @@ TEST_F(LadderTest, ABlockWithACopyBelowGoesDownWithoutACopy) {
     EXPECT_EQ(update.tier, (Change<Tier>{kPrimaryTier, Tier(1)}));
     EXPECT_EQ(update.lower, (Change<TierSet>{kBelow, kNone}));
   }
-  EXPECT_EQ(Secondary().duplicates, 0u);
+  EXPECT_EQ(Lower().duplicates, 0u);
   EXPECT_EQ(core_->Stats().windows[0].counters.freely_evicted_blocks, 2u);
   EXPECT_EQ(Add(3, Range(0, 8)), 8u) << "and the bytes are right";
 }
@@ -80,7 +80,7 @@ TEST_F(LadderTest, DuplicatesGoBeforeAnythingElse) {
   Offload(Range(0, 3));
   Offload(Range(10, 13));
   Prefetch(Range(10, 13));  // The younger of the two is the duplicate.
-  ASSERT_EQ(Secondary().duplicates, 1u);
+  ASSERT_EQ(Lower().duplicates, 1u);
   TakeEvents();
   Offload(Range(20, 23));
   const auto updated = OfType<UpdatedEvent>(TakeEvents());
@@ -98,11 +98,11 @@ TEST_F(LadderTest, OfABlockThatLeavesAllCopiesGo) {
   Serve(1, Range(0, 7));
   Offload(Range(0, 7));
   Prefetch(Range(0, 7));
-  ASSERT_EQ(Secondary().duplicates, 2u);
+  ASSERT_EQ(Lower().duplicates, 2u);
   TakeEvents();
   ASSERT_TRUE(Run(InvalidatePrefix{.tokens = Range(0, 3)}).ok());
   EXPECT_THAT(TakeOnly<RemovedEvent>().blocks, SizeIs(2));
-  EXPECT_EQ(Secondary().free, 4u);
+  EXPECT_EQ(Lower().free, 4u);
   EXPECT_EQ(Primary().free, 4u);
 }
 
@@ -133,7 +133,7 @@ TEST_F(LadderTest, ADuplicateWhoseBytesDidNotArriveIsNone) {
   TakeEvents();
   Complete(pending().begin()->first, absl::DataLossError("planted"));
   EXPECT_EQ(TakeOnly<UpdatedEvent>().lower, (Change<TierSet>{kBelow, kNone}));
-  EXPECT_EQ(Secondary().duplicates, 0u);
+  EXPECT_EQ(Lower().duplicates, 0u);
   Complete(pending().begin()->first);
   EXPECT_EQ(TakeOnly<RemovedEvent>().reason, RemovalReason::kLost) << "it was read from there";
   EXPECT_EQ(Primary().free, 4u);
@@ -168,7 +168,7 @@ TEST_F(LadderTest, AVictimFallsPastATierThatDoesNotTakeIt) {
   Serve(1, Range(0, 3));
   Serve(2, Range(10, 13));
   EXPECT_EQ(TierOf(Range(0, 3)), Tier{2});
-  EXPECT_EQ(Secondary().free, 1u);
+  EXPECT_EQ(Lower().free, 1u);
 }
 
 TEST_F(LadderTest, APathFallsWithItsEndFirst) {

@@ -22,8 +22,8 @@ using ::testing::UnorderedElementsAreArray;
 
 class LifecycleTest : public ConformanceTest {
  protected:
-  void MakeAll(uint32_t primary, uint32_t secondary = 0) {
-    Make({.windows = {{.primary = primary, .secondary = secondary}},
+  void MakeAll(uint32_t primary, uint32_t lower = 0) {
+    Make({.windows = {{.primary = primary, .lower = lower}},
           .lifecycle_events = LifecycleEvents::kAll});
     TakeEvents();
   }

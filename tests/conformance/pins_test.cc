@@ -141,7 +141,7 @@ TEST_F(PinsTest, ATailIsPinnedToo) {
 }
 
 TEST_F(PinsTest, TheBudgetIsKept) {
-  Make({.windows = {{.primary = 8, .secondary = 8}}, .pin_budget_permille = 250});  // 4 blocks.
+  Make({.windows = {{.primary = 8, .lower = 8}}, .pin_budget_permille = 250});  // 4 blocks.
   Serve(1, Range(0, 15));
   Serve(2, Range(100, 103));
   EXPECT_EQ(Pin(Range(0, 11)).blocks, 3u);
@@ -209,14 +209,14 @@ TEST_F(PinsTest, APinHoldsABlockInTheTierWhereItIs) {
   Serve(1, Range(0, 7));
   ASSERT_EQ(Run(OffloadPrefix{.tokens = Range(0, 7)})->blocks, 2u);
   Pin(Range(0, 7));
-  EXPECT_EQ(Secondary().pinned, 2u);
+  EXPECT_EQ(Lower().pinned, 2u);
   EXPECT_EQ(Primary().pinned, 0u);
   for (uint64_t id = 2; id < 8; ++id) {
     const TokenId first = static_cast<TokenId>(100 * id);
     Serve(id, Range(first, first + 7));
   }
-  EXPECT_EQ(Secondary().pinned, 2u) << "others were displaced";
-  EXPECT_EQ(Secondary().cached, 2u);
+  EXPECT_EQ(Lower().pinned, 2u) << "others were displaced";
+  EXPECT_EQ(Lower().cached, 2u);
 }
 
 TEST_F(PinsTest, AMatchBringsUpWhatIsPinnedBelow) {
@@ -226,7 +226,7 @@ TEST_F(PinsTest, AMatchBringsUpWhatIsPinnedBelow) {
   const PinId pin = Pin(Range(0, 7)).pin;
   EXPECT_EQ(Add(2, Range(0, 8)), 8u);
   EXPECT_EQ(Primary().pinned, 2u);
-  EXPECT_EQ(Secondary().pinned, 0u);
+  EXPECT_EQ(Lower().pinned, 0u);
   Free(2);
   Unpin(pin);
   EXPECT_EQ(Available(), 3u);
@@ -309,7 +309,7 @@ TEST_F(PinsTest, ALostCopyEndsThePin) {
   ExpectCut(RemovalReason::kLost);
   CompleteAll();
   EXPECT_EQ(CachedBlocks(), 1u);
-  EXPECT_EQ(Secondary().cached, 1u) << "what is left of the prefix is evictable";
+  EXPECT_EQ(Lower().cached, 1u) << "what is left of the prefix is evictable";
 }
 
 // Like WithoutPlaceForAHoleTheSubtreeGoes, with a pin in the subtree.

@@ -65,14 +65,14 @@ TEST_F(TiersTest, AVictimMovesDownAndStaysReusable) {
   Add(2, Range(100, 107));
   EXPECT_THAT(TakeMoves(), ElementsAre(std::pair(RequireCached(Range(0, 7)).id, kDown),
                                        std::pair(RequireCached(Range(0, 3)).id, kDown)));
-  EXPECT_EQ(Secondary().cached, 2u);
+  EXPECT_EQ(Lower().cached, 2u);
   EXPECT_EQ(Primary().active, 2u);
   EXPECT_EQ(Match(Range(0, 8)), 8u);
 }
 
 // Peers disagree with their own documents on the default threshold, and on "at least" or "above".
 TEST_F(TiersTest, AtLeastTheThresholdMovesDown) {
-  Make({.windows = {{.primary = 2, .secondary = 2}}, .offload_min_priority = Priority{30}});
+  Make({.windows = {{.primary = 2, .lower = 2}}, .offload_min_priority = Priority{30}});
   Serve(1, Range(0, 3), ByBlock({29}));
   Serve(2, Range(10, 13), ByBlock({30}));
   Add(3, Range(100, 107));
@@ -152,7 +152,7 @@ TEST_F(TiersTest, APrefetchGoesAsFarAsSlotsCanBeFreed) {
   EXPECT_EQ(TierOf(Range(0, 7)), Tier(1));
 }
 
-TEST_F(TiersTest, WithoutASecondaryTierNothingMoves) {
+TEST_F(TiersTest, WithoutALowerTierNothingMoves) {
   Make(4, 4);
   Serve(1, Range(0, 7));
   EXPECT_EQ(Offload(Range(0, 7)), 0u);
@@ -161,7 +161,7 @@ TEST_F(TiersTest, WithoutASecondaryTierNothingMoves) {
 
 // Peers offload only during an allocation.
 TEST_F(TiersTest, BelowTheWatermarkBlocksMoveDownAheadOfNeed) {
-  Make({.windows = {{.primary = 8, .secondary = 8}}, .offload_watermark_permille = 500});
+  Make({.windows = {{.primary = 8, .lower = 8}}, .offload_watermark_permille = 500});
   Serve(1, Range(0, 31));
   EXPECT_EQ(Primary().free, 0u);
   Maintain(/*max_blocks=*/1);
@@ -178,7 +178,7 @@ TEST_F(TiersTest, BelowTheWatermarkBlocksMoveDownAheadOfNeed) {
 }
 
 TEST_F(TiersTest, AheadOfNeedNothingIsDropped) {
-  Make({.windows = {{.primary = 4, .secondary = 1}}, .offload_watermark_permille = 500});
+  Make({.windows = {{.primary = 4, .lower = 1}}, .offload_watermark_permille = 500});
   Serve(1, Range(100, 103));
   ASSERT_EQ(Offload(Range(100, 103)), 1u);
   ASSERT_TRUE(Run(PinPrefix{.tokens = Range(100, 103)}).ok());  // The tier below is full now.
@@ -241,7 +241,7 @@ TEST_F(TiersTest, AMatchSwapsTwoFullTiers) {
   Serve(1, a);
   Serve(2, b);
   ASSERT_TRUE(Run(FreeBlocks{.blocks = {raw->blocks.at(0).ref()}}).ok());
-  ASSERT_EQ(Secondary().cached, 2u);
+  ASSERT_EQ(Lower().cached, 2u);
   TakeEvents();
   for (uint64_t id = 3; id < 9; ++id) {
     const bool turn = id % 2 == 1;
@@ -257,7 +257,7 @@ TEST_F(TiersTest, APrefetchSwapsTwoFullTiers) {
   Make(4, 2, 2);
   Serve(1, Range(0, 7));
   Serve(2, Range(100, 107));
-  ASSERT_EQ(Primary().cached + Secondary().cached, 4u);
+  ASSERT_EQ(Primary().cached + Lower().cached, 4u);
   TakeEvents();
   EXPECT_EQ(Prefetch(Range(0, 7)), 2u);
   EXPECT_THAT(TakeMoves(), SizeIs(4));
@@ -285,8 +285,8 @@ TEST_F(TiersTest, ContentThatIsComputedAgainComesUpWithoutACopy) {
   EXPECT_EQ(Used(), 2u);
   Free(2);
   EXPECT_EQ(Primary().cached, 2u);
-  EXPECT_EQ(Secondary().free, 2u);
-  EXPECT_EQ(Secondary().duplicates, 2u);
+  EXPECT_EQ(Lower().free, 2u);
+  EXPECT_EQ(Lower().duplicates, 2u);
   EXPECT_EQ(Add(3, Range(0, 8)), 8u);
 }
 
@@ -303,13 +303,13 @@ TEST_F(TiersTest, ASlotPassesOnWithItsTicket) {
   EXPECT_EQ(added->tables.at(0).blocks.at(0).slot, order.source.slot);
   EXPECT_EQ(added->ready, order.ticket) << "before that its new owner must not write";
   EXPECT_EQ(Primary().in_flight, 1u);
-  EXPECT_EQ(Secondary().in_flight, 1u);
+  EXPECT_EQ(Lower().in_flight, 1u);
   ExpectRefused(Reason::kWaitTimeout, WaitForTicket{.ticket = order.ticket});
   ExpectRefused(Reason::kUnknownTicket, WaitForTicket{.ticket = Ticket{order.ticket.value() + 1}});
   Complete(order.ticket);
   EXPECT_EQ(Run(WaitForTicket{.ticket = order.ticket})->completed, order.ticket);
   EXPECT_EQ(Primary().active, 1u);
-  EXPECT_EQ(Secondary().cached, 1u);
+  EXPECT_EQ(Lower().cached, 1u);
 }
 
 // Scenario 36. Copies can end in any order, as long as each waits for those that it names. The
@@ -362,7 +362,7 @@ TEST_F(TiersTest, AFailedOffloadLosesTheCachedBlock) {
   EXPECT_THAT(removed.hashes, ElementsAre(leaf.hash));
   CompleteAll();
   EXPECT_EQ(Match(Range(0, 8)), 4u);
-  EXPECT_EQ(Secondary().free, 3u);
+  EXPECT_EQ(Lower().free, 3u);
   EXPECT_EQ(Primary().free, 4u);
 }
 
@@ -376,7 +376,7 @@ TEST_F(TiersTest, WhatIsBelowALostBlockIsLostToo) {
   Complete(pending().rbegin()->first, absl::DataLossError("planted"));
   EXPECT_THAT(TakeOnly<RemovedEvent>().hashes, ElementsAre(leaf, parent));
   CompleteAll();
-  EXPECT_EQ(Secondary().free, 4u);
+  EXPECT_EQ(Lower().free, 4u);
 }
 
 TEST_F(TiersTest, AFailedOnboardShortensTheSequence) {
@@ -509,10 +509,10 @@ TEST_F(TiersTest, AResetDoesNotWaitForCopies) {
   core_->ResetPrefixCache(now_);
   Maintain();
   EXPECT_EQ(CachedBlocks(), 0u);
-  EXPECT_EQ(Secondary().in_flight, 2u) << "their slots are still being written";
+  EXPECT_EQ(Lower().in_flight, 2u) << "their slots are still being written";
   EXPECT_EQ(Primary().in_flight, 2u);
   CompleteAll();
-  EXPECT_EQ(Secondary().free, 4u);
+  EXPECT_EQ(Lower().free, 4u);
   ExpectRefused(Reason::kUnknownPin, UnpinPrefix{.pin = pinned->pin});
   EXPECT_EQ(Primary().free, 4u);
 }
@@ -524,7 +524,7 @@ TEST_F(TiersTest, AnInvalidatedPrefixLeavesBothTiers) {
   Add(2, Range(0, 4));  // Onboards the first one and holds it.
   EXPECT_EQ(Run(InvalidatePrefix{})->removed_blocks, 3u);
   EXPECT_EQ(CachedBlocks(), 0u);
-  EXPECT_EQ(Secondary().free, 4u);
+  EXPECT_EQ(Lower().free, 4u);
   Append(2, {5, 6, 7, 8}, 9);
   Free(2);
   EXPECT_EQ(CachedBlocks(), 0u) << "what lost its place in the tree does not come back";

@@ -52,7 +52,7 @@ class Node:
     namespace: bytes
     tokens: tuple
     hash: int
-    tier: int  # The nearest tier. The number of TIER_PRIMARY is below that of TIER_SECONDARY.
+    tier: int  # The nearest tier. The number of TIER_PRIMARY is below that of TIER_SECOND.
     priority: int
     parent_hash: int  # The namespace's hash at the root.
     lower: tuple  # Farther tiers with a copy.

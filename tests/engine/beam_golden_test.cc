@@ -211,11 +211,11 @@ TEST_P(BeamGoldenTest, PreemptedAndComputedAgain) {
 // tier.
 TEST_P(BeamGoldenTest, OffloadedAndBroughtUpInTheMiddle) {
   std::atomic<int> brought_up = 0;
-  ServedModel served = Serve({.blocks = {.primary_blocks = 22, .secondary_blocks = 256}},
-                             [&](const CopyOrder& order) {
-                               brought_up += order.source.tier == Tier(1);
-                               return absl::OkStatus();
-                             });
+  ServedModel served =
+      Serve({.blocks = {.primary_blocks = 22, .lower_blocks = 256}}, [&](const CopyOrder& order) {
+        brought_up += order.source.tier == Tier(1);
+        return absl::OkStatus();
+      });
   uint32_t preemptions = 0;
   // What runs at the same time depends on the threads, so there can be several rounds.
   for (int round = 0; round < 8 && (preemptions == 0 || brought_up == 0); ++round) {

@@ -29,7 +29,7 @@ struct EngineSettings {
   uint32_t num_blocks = 32;
   uint32_t max_step_tokens = 512;
   DType kv_dtype = DType::kFloat32;
-  uint32_t secondary_blocks = 0;
+  uint32_t lower_blocks = 0;
   std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
 };
 
@@ -44,10 +44,9 @@ class EngineOn {
  public:
   explicit EngineOn(const std::string& model, EngineSettings settings = {})
       : golden_(ReadGolden(model)),
-        cache_(
-            *Engine::CacheSpecForModel(golden_.model_dir, kTokensPerBlock, settings.kv_dtype),
-            {.primary_blocks = settings.num_blocks, .secondary_blocks = settings.secondary_blocks},
-            settings.before_copy),
+        cache_(*Engine::CacheSpecForModel(golden_.model_dir, kTokensPerBlock, settings.kv_dtype),
+               {.primary_blocks = settings.num_blocks, .lower_blocks = settings.lower_blocks},
+               settings.before_copy),
         engine_(*Engine::Create({.model_dir = golden_.model_dir,
                                  .cpu = {.compute = ComputeType::kFloat32},
                                  .scheduler = {.max_step_tokens = settings.max_step_tokens,
@@ -166,7 +165,7 @@ void OffloadPrompt(EngineOn& on, const std::vector<TokenId>& answer = {}) {
 // Rounded to 3 bits of fraction, K and V can lead to other tokens than fp32. Reused blocks keep
 // their scales, also through the lower tier. The scales of a slot are NaN before its use.
 TEST(EngineTest, Float8KvIsReusedWithItsScales) {
-  EngineOn on(kTinyModel, {.kv_dtype = DType::kFloat8E4M3, .secondary_blocks = 32});
+  EngineOn on(kTinyModel, {.kv_dtype = DType::kFloat8E4M3, .lower_blocks = 32});
   const Answer first = on.Generate(on.Request());
   ASSERT_TRUE(first.report.ok()) << first.report.status();
   ASSERT_FALSE(first.ids.empty());
@@ -204,12 +203,12 @@ TEST(EngineTest, AContinuedConversationReusesItsAnswer) {
   EXPECT_EQ(with_reuse.ids, without.ids);
 }
 
-TEST(EngineTest, WaitsForWhatComesUpFromTheSecondaryTier) {
+TEST(EngineTest, WaitsForWhatComesUpFromALowerTier) {
   const auto slowly = [](const CopyOrder&) {
     absl::SleepFor(absl::Milliseconds(20));
     return absl::OkStatus();
   };
-  EngineOn on(kTinyModel, {.secondary_blocks = 32, .before_copy = slowly});
+  EngineOn on(kTinyModel, {.lower_blocks = 32, .before_copy = slowly});
   ASSERT_TRUE(on.Generate(on.Request()).report.ok());
   // The continuation is offloaded with the prompt, because its blocks are children of the prompt's.
   GenerateRequest whole = on.Request();
@@ -234,7 +233,7 @@ TEST(EngineTest, ComputesAgainWhatACopyHasLost) {
     if (!fail || order.target.tier != kPrimaryTier || ++failed != 2) return absl::OkStatus();
     return absl::DataLossError("planted");
   };
-  EngineOn on(kTinyModel, {.secondary_blocks = 32, .before_copy = sometimes});
+  EngineOn on(kTinyModel, {.lower_blocks = 32, .before_copy = sometimes});
   GenerateRequest request = on.Request();
   request.max_new_tokens = 1;
   ASSERT_TRUE(on.Generate(request).report.ok());

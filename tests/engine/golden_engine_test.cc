@@ -98,7 +98,7 @@ TEST_P(GoldenEngineTest, PreemptedAndComputedAgain) {
 TEST_P(GoldenEngineTest, OffloadedAndBroughtUpInTheMiddle) {
   std::atomic<int> brought_up = 0;
   ServedModel served =
-      Serve({.blocks = {.primary_blocks = 18, .secondary_blocks = 64}, .max_running_sequences = 1},
+      Serve({.blocks = {.primary_blocks = 18, .lower_blocks = 64}, .max_running_sequences = 1},
             [&](const CopyOrder& order) {
               brought_up += order.source.tier == Tier(1);
               return absl::OkStatus();

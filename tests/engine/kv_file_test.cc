@@ -29,7 +29,7 @@ class Served {
   explicit Served(const std::string& model, DType kv_dtype = DType::kFloat32,
                   std::function<absl::Status(const CopyOrder&)> before_copy = nullptr)
       : cache_(*Engine::CacheSpecForModel(GoldenDir(model), 16, kv_dtype),
-               {.primary_blocks = 64, .secondary_blocks = before_copy ? 64u : 0u}, before_copy),
+               {.primary_blocks = 64, .lower_blocks = before_copy ? 64u : 0u}, before_copy),
         engine_(*Engine::Create({.model_dir = GoldenDir(model),
                                  .cpu = {.num_threads = 1, .compute = ComputeType::kFloat32}},
                                 cache_.OpenClient())) {}

@@ -26,7 +26,7 @@ StoredBlock Block(uint32_t id, Tier tier = kPrimaryTier) {
   return {.id = BlockId{id}, .hash = BlockHash{id + 100}, .token_count = 2, .tier = tier};
 }
 
-// Blocks 1 to 4, one below the other; 2 lies in the secondary tier.
+// Blocks 1 to 4, one below the other; 2 lies in the lower tier.
 Event Chain() {
   StoredEvent stored{.blocks = {Block(1), Block(2, Tier(1)), Block(3), Block(4)},
                      .tokens = {1, 1, 2, 2, 3, 3, 4, 4}};

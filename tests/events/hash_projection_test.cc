@@ -150,9 +150,9 @@ TEST(HashProjectionTest, AFilterProjectsWhatItLetsPass) {
 
   // Blocks that do not end a chunk make no gaps: one part has the blocks of a tier.
   std::get<StoredEvent>(chain.what).blocks[1].tier = Tier(1);
-  const std::vector<Event> secondary = shown({.tiers = 2, .chunk_tokens = 2}, chain);
-  ASSERT_THAT(secondary, ::testing::SizeIs(1));
-  EXPECT_THAT(Hashes(secondary[0]), ElementsAre(HashOf(2)));
+  const std::vector<Event> lower = shown({.tiers = 2, .chunk_tokens = 2}, chain);
+  ASSERT_THAT(lower, ::testing::SizeIs(1));
+  EXPECT_THAT(Hashes(lower[0]), ElementsAre(HashOf(2)));
   const std::vector<Event> primary = shown({.tiers = 1, .chunk_tokens = 2}, chain);
   ASSERT_THAT(primary, ::testing::SizeIs(1));
   EXPECT_THAT(Hashes(primary[0]), ElementsAre(HashOf(1), HashOf(3), HashOf(4)));

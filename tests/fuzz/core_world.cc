@@ -39,8 +39,8 @@ BlockManager::Options DrawOptions(ByteReader& in) {
                                 .journal_slots = true,
                                 .max_sessions = kClients};
   if ((shape & 12) != 0) {
-    const std::vector<uint32_t> secondary = {in.Below(5), 1 + in.Below(6)};
-    options.tiers = HostTiers(options.tiers.front().blocks, secondary);
+    const std::vector<uint32_t> lower = {in.Below(5), 1 + in.Below(6)};
+    options.tiers = HostTiers(options.tiers.front().blocks, lower);
   }
   const auto& policies = EvictionPolicyNames();
   options.eviction_policy = policies[(shape >> 4 & 3) % policies.size()];

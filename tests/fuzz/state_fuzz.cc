@@ -35,8 +35,8 @@ namespace {
 
 constexpr uint32_t kTokensPerBlock = 4;
 constexpr uint32_t kPrimarySlots = 6;
-constexpr uint32_t kSecondaryBlocks = 3;
-constexpr uint32_t kSecondarySlots = 4;  // With the spare one.
+constexpr uint32_t kLowerBlocks = 3;
+constexpr uint32_t kLowerSlots = 4;  // With the spare one.
 constexpr uint32_t kMaxHoles = 5;
 constexpr int kMaxSteps = 48;
 // The layout of manager/restart/slot_stamps.h.
@@ -119,7 +119,7 @@ class State {
 
   void Start() {
     const SlotCounts slots = {
-        .tiers = {{kPrimarySlots, kPrimarySlots}, {kSecondarySlots, kSecondarySlots}}};
+        .tiers = {{kPrimarySlots, kPrimarySlots}, {kLowerSlots, kLowerSlots}}};
     auto pools = PoolSet::Create(Layout(), slots, Instance(), MemoryLifetime::kKept);
     PAGODA_CHECK(pools.ok(), "there is memory for tiny pools");
     pools_ = *std::move(pools);
@@ -133,7 +133,7 @@ class State {
   Place Draw() {
     const uint8_t byte = in_.Byte();
     const Tier tier = byte & 2 ? Tier(1) : kPrimaryTier;
-    const uint32_t slots = tier == kPrimaryTier ? kPrimarySlots : kSecondarySlots;
+    const uint32_t slots = tier == kPrimaryTier ? kPrimarySlots : kLowerSlots;
     return {.window = byte & 1u, .slot = {tier, SlotIndex{(byte >> 2) % slots}}};
   }
   SlotStamps& StampsAt(const Place& place) { return *stamps_->Find(place.window, place.slot.tier); }
@@ -263,7 +263,7 @@ class State {
   static void Restore(const std::vector<RecoveredWindow>& windows) {
     const auto core = *BlockManager::Create(
         {.layout = Layout(),
-         .tiers = HostTiers({kPrimarySlots, kPrimarySlots}, {kSecondaryBlocks, kSecondaryBlocks}),
+         .tiers = HostTiers({kPrimarySlots, kPrimarySlots}, {kLowerBlocks, kLowerBlocks}),
          .max_holes = kMaxHoles,
          .epoch = Epoch{1},
          .journal_slots = true});
@@ -271,7 +271,7 @@ class State {
     const bool fits = absl::c_all_of(windows, [](const RecoveredWindow& window) {
       return absl::c_count_if(window.blocks, [](const RecoveredBlock& block) {
                return block.slot.tier == Tier(1);
-             }) <= kSecondaryBlocks;
+             }) <= kLowerBlocks;
     });
     PAGODA_CHECK(core->restart().Restore(windows, absl::UnixEpoch()).ok() == fits,
                  "what was recovered can be restored");

@@ -67,7 +67,7 @@ Rates Measure(uint64_t slot_bytes, const MemoryPlace& place, Pinning pinning) {
                    .dtype = DType::kBFloat16}}});
   Require(layout.status());
   const auto slots = static_cast<uint32_t>(kBytes / slot_bytes);
-  PoolPlacement placement{.pin_secondary = pinning};
+  PoolPlacement placement{.pin_lower = pinning};
   placement.primary_device = place;
   auto pools = PoolSet::Create(*layout, {.tiers = {{slots}, {slots}}},
                                absl::StrCat("gpu-bench-", getpid()), placement);

@@ -23,9 +23,9 @@ constexpr size_t kPrimary = 0, kLower = 1;
 
 class CountersTest : public ::testing::Test {
  protected:
-  void Make(uint32_t primary, uint32_t secondary, std::vector<TenantOptions> tenants = {}) {
+  void Make(uint32_t primary, uint32_t lower, std::vector<TenantOptions> tenants = {}) {
     core_ = *BlockManager::Create({.layout = TinyLayout(4),
-                                   .tiers = HostTiers({primary}, {secondary}),
+                                   .tiers = HostTiers({primary}, {lower}),
                                    .tenants = std::move(tenants)});
   }
   SessionRef Open(TenantId tenant = kDefaultTenant) {
@@ -172,7 +172,7 @@ TEST_F(CountersTest, ARequestsPromptCountsOnce) {
   EXPECT_EQ(window.counters.onboarded_blocks, 3u) << "they matched";
   EXPECT_EQ(window.counters.prefix_lookup_tokens, 13u);
   EXPECT_EQ(window.counters.prefix_hit_tokens, 0u);
-  EXPECT_EQ(window.counters.secondary_hit_tokens, 0u);
+  EXPECT_EQ(window.counters.lower_hit_tokens, 0u);
   EXPECT_EQ(window.reuse_distances.requests, 1u);
   EXPECT_EQ(window.reuse_distances.lookups, 3);
   EXPECT_EQ(window.reuse_distances.hits, 0);
@@ -251,7 +251,7 @@ TEST_F(CountersTest, AHitCountsInTheTierWhereItLay) {
   Cache(session, 1);
   EXPECT_EQ(Of(kDefaultTenant).prefix_hit_tokens[kLower], 7u);
   EXPECT_EQ(Of(kDefaultTenant).prefix_hit_tokens[kPrimary], 0u);
-  EXPECT_EQ(core_->Stats().windows[0].counters.secondary_hit_tokens, 7u);
+  EXPECT_EQ(core_->Stats().windows[0].counters.lower_hit_tokens, 7u);
 }
 
 TEST_F(CountersTest, ASessionsEndCountsAndSoDoItsBlocks) {

@@ -229,7 +229,7 @@ LARGEST(AddSequence,
            return AddSequence{.sequence = kFirst, .tokens = Tokens(kCacheTokens)};
          },
          ManyTenants},
-        {"all tokens, cached in the secondary tier",
+        {"all tokens, cached in a lower tier",
          [](Cache& cache) {
            CacheWhole(cache);
            cache.Run(OffloadPrefix{.tokens = Tokens(kCacheTokens)});

@@ -24,9 +24,9 @@ constexpr NamespaceKey kBase{};
 
 class ResetTest : public ::testing::Test {
  protected:
-  void Make(uint32_t primary, uint32_t secondary = 0) {
+  void Make(uint32_t primary, uint32_t lower = 0) {
     core_ = *BlockManager::Create({.layout = TinyLayout(kBlockTokens),
-                                   .tiers = HostTiers({primary}, {secondary}),
+                                   .tiers = HostTiers({primary}, {lower}),
                                    .pin_budget_permille = 1000,
                                    .epoch = Epoch{1},
                                    .journal_slots = true});

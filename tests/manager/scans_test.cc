@@ -33,9 +33,9 @@ std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId
 class ScansTest : public ::testing::Test {
  protected:
   ScansTest() : ScansTest(16, 0) {}
-  ScansTest(uint32_t primary, uint32_t secondary)
+  ScansTest(uint32_t primary, uint32_t lower)
       : manager_(*BlockManager::Create({.layout = TinyLayout(kBlockTokens),
-                                        .tiers = HostTiers({primary}, {secondary}),
+                                        .tiers = HostTiers({primary}, {lower}),
                                         .epoch = Epoch{1}}),
                  &log_),
         client_(*OpenLocalCacheClient(&manager_, "test")) {}

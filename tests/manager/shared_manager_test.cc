@@ -351,7 +351,7 @@ class HeldTransfers final : public Transfers {
   std::vector<CopyOrder> orders_;
 };
 
-// 4 + 4 blocks of 4 tokens, with the two blocks of prompt 1 to 8 cached in the secondary tier.
+// 4 + 4 blocks of 4 tokens, with the two blocks of prompt 1 to 8 cached in the lower tier.
 class SharedCopiesTest : public ::testing::Test {
  protected:
   SharedCopiesTest()

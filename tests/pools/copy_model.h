@@ -19,7 +19,7 @@ namespace pagoda::copy_model {
 
 inline constexpr uint32_t kTokens = 8;
 inline constexpr uint32_t kPrimarySlots = 3;
-inline constexpr uint32_t kSecondarySlots = 2;
+inline constexpr uint32_t kLowerSlots = 2;
 
 inline CacheLayout TwoWindows() {
   return *CacheLayout::Create(
@@ -62,7 +62,7 @@ class RandomOrders {
 
  private:
   SlotRef Slot() {
-    const uint32_t slot = Below(kPrimarySlots + kSecondarySlots);
+    const uint32_t slot = Below(kPrimarySlots + kLowerSlots);
     if (slot < kPrimarySlots) return {kPrimaryTier, SlotIndex(slot)};
     return {Tier(1), SlotIndex(slot - kPrimarySlots)};
   }

@@ -51,7 +51,7 @@ CopyOrder Order(uint64_t ticket, SlotRef source, SlotRef target, Ticket after = 
           .after = {after, Ticket(0)}};
 }
 SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex(slot)}; }
-SlotRef Secondary(uint32_t slot) { return {Tier(1), SlotIndex(slot)}; }
+SlotRef Lower(uint32_t slot) { return {Tier(1), SlotIndex(slot)}; }
 
 class CudaFailuresTest : public testing::Test {
  protected:
@@ -94,7 +94,7 @@ class CudaFailuresTest : public testing::Test {
   // Up() behind another order, so that all of them become ready together.
   void RunBehindOne(uint32_t count, uint32_t step = 1) {
     Bytes expected = device_->Snapshot();
-    std::vector<CopyOrder> orders = {Order(++last_, Secondary(7), Primary(7))};
+    std::vector<CopyOrder> orders = {Order(++last_, Lower(7), Primary(7))};
     FAKE(fakeCudaHold)(1);
     transfers_->Submit(orders);
     Await([&] { return transfers_->stats().running >= 1; });
@@ -109,7 +109,7 @@ class CudaFailuresTest : public testing::Test {
   std::vector<CopyOrder> Up(uint32_t count, uint32_t step = 1) {
     std::vector<CopyOrder> orders;
     for (uint32_t i = 0; i < count; ++i) {
-      orders.push_back(Order(++last_, Secondary(i * step), Primary(i * step)));
+      orders.push_back(Order(++last_, Lower(i * step), Primary(i * step)));
     }
     return orders;
   }
@@ -138,8 +138,8 @@ TEST_F(CudaFailuresTest, LateCopiesKeepTheirOrder) {
   for (uint32_t seed = 0; seed < 5; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     FAKE(fakeCudaDelay)(200, seed);
-    DevicePools device(
-        layout, {.tiers = {{kPrimarySlots, kPrimarySlots}, {kSecondarySlots, kSecondarySlots}}});
+    DevicePools device(layout,
+                       {.tiers = {{kPrimarySlots, kPrimarySlots}, {kLowerSlots, kLowerSlots}}});
     ASSERT_TRUE(device.ok());
     RandomOrders random(seed);
     device.Fill([&] { return random.Below(256); });
@@ -164,8 +164,8 @@ TEST_F(CudaFailuresTest, AFollowerOnAnotherStreamWaitsForAnEventAndNotForTheRepo
   const uint64_t waits = Calls("cuStreamWaitEvent");
   const uint64_t records = Calls("cuEventRecord");
   Bytes expected = device_->Snapshot();
-  const std::vector<CopyOrder> orders = {Order(1, Primary(0), Secondary(0)),
-                                         Order(2, Secondary(1), Primary(0), Ticket(1))};
+  const std::vector<CopyOrder> orders = {Order(1, Primary(0), Lower(0)),
+                                         Order(2, Lower(1), Primary(0), Ticket(1))};
   for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
   transfers_->Submit(orders);
   Await([&] { return Calls("cuEventRecord") >= records + 2; });
@@ -182,9 +182,9 @@ TEST_F(CudaFailuresTest, TheHostsCopyWaitsForTheReportOfOneOnAStream) {
   Make();
   FAKE(fakeCudaHold)(1);
   const uint64_t records = Calls("cuEventRecord");
-  const std::vector<CopyOrder> orders = {Order(1, Primary(0), Secondary(0)),
-                                         Order(2, Secondary(0), Secondary(1), Ticket(1)),
-                                         Order(3, Secondary(1), Primary(0), Ticket(2))};
+  const std::vector<CopyOrder> orders = {Order(1, Primary(0), Lower(0)),
+                                         Order(2, Lower(0), Lower(1), Ticket(1)),
+                                         Order(3, Lower(1), Primary(0), Ticket(2))};
   Bytes expected = device_->Snapshot();
   for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
   transfers_->Submit({orders[0]});
@@ -236,10 +236,10 @@ TEST_F(CudaFailuresTest, ACallThatFailsFailsItsTicketAndNoOther) {
   Make();
   FAKE(fakeCudaFail)("cuMemcpyHtoDAsync", 0, CUDA_ERROR_INVALID_HANDLE);
   FAKE(fakeCudaFail)("cuMemcpyBatchAsync", 0, CUDA_ERROR_INVALID_HANDLE);
-  transfers_->Submit({Order(1, Secondary(0), Primary(0))});
+  transfers_->Submit({Order(1, Lower(0), Primary(0))});
   transfers_->WaitUntilIdle();
   FAKE(fakeCudaReset)();
-  RunAndCheck({Order(2, Secondary(1), Primary(0), Ticket(1))});
+  RunAndCheck({Order(2, Lower(1), Primary(0), Ticket(1))});
   const auto completed = recorder_.completed();
   ASSERT_EQ(completed.size(), 2u);
   EXPECT_THAT(completed[0].second.message(),
@@ -253,14 +253,14 @@ TEST_F(CudaFailuresTest, AnEventThatCannotBeRecordedFailsItsTicketWhenTheCopyIsO
   FAKE(fakeCudaFail)("cuEventRecord", 1, CUDA_ERROR_INVALID_HANDLE);
   FAKE(fakeCudaHold)(1);
   const uint64_t synchronised = Calls("cuStreamSynchronize");
-  transfers_->Submit({Order(1, Secondary(0), Primary(0))});
+  transfers_->Submit({Order(1, Lower(0), Primary(0))});
   Await([&] { return Calls("cuStreamSynchronize") > synchronised; });
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_TRUE(recorder_.completed().empty()) << "the copy may still write";
   FAKE(fakeCudaHold)(0);
   transfers_->WaitUntilIdle();
   EXPECT_THAT(recorder_.completed()[0].second.message(), HasSubstr("cuEventRecord"));
-  RunAndCheck({Order(2, Primary(0), Secondary(5), Ticket(1))});
+  RunAndCheck({Order(2, Primary(0), Lower(5), Ticket(1))});
   EXPECT_TRUE(recorder_.completed()[1].second.ok());
 }
 
@@ -269,8 +269,8 @@ TEST_F(CudaFailuresTest, OfALostDeviceEveryTicketFailsAndNobodyWaits) {
   FAKE(fakeCudaLoseDevice)(3, CUDA_ERROR_ILLEGAL_ADDRESS);
   transfers_->Submit(Up(8));
   transfers_->WaitUntilIdle();
-  transfers_->Submit({Order(100, Primary(0), Primary(1)), Order(101, Primary(3), Secondary(3)),
-                      Order(102, Secondary(4), Secondary(5))});
+  transfers_->Submit({Order(100, Primary(0), Primary(1)), Order(101, Primary(3), Lower(3)),
+                      Order(102, Lower(4), Lower(5))});
   transfers_->WaitUntilIdle();
   const auto completed = recorder_.completed();
   ASSERT_EQ(completed.size(), 11u);
@@ -293,9 +293,9 @@ TEST_F(CudaFailuresTest, SubmitDoesNotWaitAndStopCancelsWhatTheDriverDoesNotHave
   Make({.max_batch_orders = 1, .max_running_batches = 2});
   FAKE(fakeCudaHold)(1);
   std::vector<CopyOrder> orders = Up(6);
-  orders.push_back(Order(++last_, Primary(0), Secondary(7), Ticket(1)));  // Behind the first one.
-  orders.push_back(Order(++last_, Primary(5), Secondary(6), Ticket(6)));  // Behind a waiting one.
-  orders.push_back(Order(++last_, Secondary(7), Secondary(6), Ticket(8)));
+  orders.push_back(Order(++last_, Primary(0), Lower(7), Ticket(1)));  // Behind the first one.
+  orders.push_back(Order(++last_, Primary(5), Lower(6), Ticket(6)));  // Behind a waiting one.
+  orders.push_back(Order(++last_, Lower(7), Lower(6), Ticket(8)));
   transfers_->Submit(orders);
   Await([&] { return transfers_->stats().running >= 3; });
   absl::SleepFor(absl::Milliseconds(10));

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 const SlotCounts kSlots = {.tiers = {{3, 3}, {2, 2}}};
 
-TEST(CudaPoolTest, ThePrimaryTierLiesOnTheDeviceAndTheSecondaryIsPinned) {
+TEST(CudaPoolTest, ThePrimaryTierLiesOnTheDeviceAndTheLowerIsPinned) {
   PAGODA_NEEDS_DEVICE();
   DevicePools device(copy_model::TwoWindows(), kSlots);
   ASSERT_TRUE(device.ok());
@@ -29,11 +29,10 @@ TEST(CudaPoolTest, ThePrimaryTierLiesOnTheDeviceAndTheSecondaryIsPinned) {
   EXPECT_EQ(primary.memory().size_bytes, 3 * primary.layout().slot_stride_bytes());
   EXPECT_EQ(primary.memory().address % (64 << 10), 0u);
   EXPECT_EQ(primary.segment().place, primary.memory().place);
-  const PoolMemory secondary = pools.any_pool(1, 1, Tier(1)).memory();
-  EXPECT_EQ(secondary.place.kind, MemoryKind::kHost);
-  EXPECT_EQ(secondary.address,
-            reinterpret_cast<uint64_t>(pools.pool(1, 1, Tier(1)).bytes().data()));
-  EXPECT_GT(secondary.pinned_chunk_bytes, 0u);
+  const PoolMemory lower = pools.any_pool(1, 1, Tier(1)).memory();
+  EXPECT_EQ(lower.place.kind, MemoryKind::kHost);
+  EXPECT_EQ(lower.address, reinterpret_cast<uint64_t>(pools.pool(1, 1, Tier(1)).bytes().data()));
+  EXPECT_GT(lower.pinned_chunk_bytes, 0u);
 }
 
 TEST(CudaPoolTest, WhatOneMappingWritesAnotherReads) {

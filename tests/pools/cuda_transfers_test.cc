@@ -18,10 +18,9 @@ using namespace copy_model;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kOrders = 300;
-const SlotCounts kSlots = {
-    .tiers = {{kPrimarySlots, kPrimarySlots}, {kSecondarySlots, kSecondarySlots}}};
+const SlotCounts kSlots = {.tiers = {{kPrimarySlots, kPrimarySlots}, {kLowerSlots, kLowerSlots}}};
 
-// How the secondary pools are pinned: not at all, as a whole, or in chunks smaller than a slot.
+// How the lower pools are pinned: not at all, as a whole, or in chunks smaller than a slot.
 enum class Pins { kNone, kWhole, kPieces };
 constexpr uint64_t kPieceBytes = 4096;
 
@@ -104,21 +103,21 @@ TEST(CudaTransfersOnDeviceTest, EveryDirectionIsCounted) {
   ASSERT_TRUE(transfers.ok()) << transfers.status();
   const WindowSize window = layout.windows()[1].window;
   const SlotRef primary[] = {{kPrimaryTier, SlotIndex(0)}, {kPrimaryTier, SlotIndex(1)}};
-  const SlotRef secondary[] = {{Tier(1), SlotIndex(0)}, {Tier(1), SlotIndex(1)}};
+  const SlotRef lower[] = {{Tier(1), SlotIndex(0)}, {Tier(1), SlotIndex(1)}};
   const std::vector<CopyOrder> orders = {{.ticket = Ticket(1),
                                           .window = window,
                                           .source = primary[0],
-                                          .target = secondary[0],
+                                          .target = lower[0],
                                           .num_tokens = kTokens},
                                          {.ticket = Ticket(2),
                                           .window = window,
-                                          .source = secondary[0],
-                                          .target = secondary[1],
+                                          .source = lower[0],
+                                          .target = lower[1],
                                           .num_tokens = kTokens,
                                           .after = {Ticket(1)}},
                                          {.ticket = Ticket(3),
                                           .window = window,
-                                          .source = secondary[1],
+                                          .source = lower[1],
                                           .target = primary[1],
                                           .num_tokens = kTokens / 2,
                                           .after = {Ticket(2)}},
@@ -131,7 +130,7 @@ TEST(CudaTransfersOnDeviceTest, EveryDirectionIsCounted) {
                                          {.ticket = Ticket(5),
                                           .window = window,
                                           .source = primary[1],
-                                          .target = secondary[0],
+                                          .target = lower[0],
                                           .num_tokens = 0,
                                           .after = {Ticket(4), Ticket(2)}}};
   Bytes expected = device.Snapshot();

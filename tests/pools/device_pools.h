@@ -33,7 +33,7 @@ class DevicePools {
     return absl::StrCat("device-pools-", getpid(), "-", ++count);
   }
   static PoolPlacement Placement(Pinning pinning = Pinning::kRequired) {
-    PoolPlacement placement{.pin_secondary = pinning};
+    PoolPlacement placement{.pin_lower = pinning};
     placement.primary_device = cuda::DescribeDevice(0)->place;
     return placement;
   }

@@ -76,8 +76,8 @@ TEST(PoolTest, BothTiersAreMappedUnderNamesOfTheirOwn) {
                                "full 0 secondary 2 /pagoda-", instance, "-wfull-p0-secondary\n",
                                "full 1 secondary 2 /pagoda-", instance, "-wfull-p1-secondary\n"));
 
-  SharedMemoryPool& secondary = (*pools)->pool(1, 1, Tier(1));
-  std::memset(secondary.slot(SlotIndex{1}).data(), 0x77, secondary.slot(SlotIndex{1}).size());
+  SharedMemoryPool& lower = (*pools)->pool(1, 1, Tier(1));
+  std::memset(lower.slot(SlotIndex{1}).data(), 0x77, lower.slot(SlotIndex{1}).size());
   auto mapped = MappedPool::Open((*pools)->Mappings()[4]);
   ASSERT_TRUE(mapped.ok()) << mapped.status();
   EXPECT_EQ((*mapped)->slot(SlotIndex{1})[0], std::byte{0x77});

@@ -185,7 +185,7 @@ TEST(SizingTest, SharesByBlocksHoldAsManySequencesInEveryWindow) {
   EXPECT_EQ(less->max_concurrent_sequences(), 15u);
 }
 
-TEST(SizingTest, TheSecondaryTierHasItsSpareAndIsDividedByTokens) {
+TEST(SizingTest, TheLowerTierHasItsSpareAndIsDividedByTokens) {
   const CacheLayout layout = GptOss20b();
   const uint64_t block = 32 * 24 * kKiB;  // The block's bytes in either window.
   const auto plan =
@@ -255,9 +255,9 @@ TEST(SizingTest, BlocksAreForEachWindowOrForAll) {
 TEST(SizingTest, SaysWhyABudgetDoesNotDo) {
   const CacheLayout layout = GptOss20b();
   const uint64_t block = 32 * 24 * kKiB;
-  const auto refusal = [&](TierBudget primary, TierBudget secondary = ByteBudget{},
+  const auto refusal = [&](TierBudget primary, TierBudget lower = ByteBudget{},
                            Workload workload = {.max_sequence_tokens = 8192}) {
-    const auto plan = PlanSizes(layout, {.workload = workload, .tiers = {{primary}, {secondary}}});
+    const auto plan = PlanSizes(layout, {.workload = workload, .tiers = {{primary}, {lower}}});
     EXPECT_EQ(ReasonOf(plan.status()), Reason::kInvalidArgument) << plan.status();
     return std::string(plan.status().message());
   };

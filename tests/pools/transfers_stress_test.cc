@@ -34,7 +34,7 @@ TEST_P(TransfersStressTest, AnyOrderOfCopiesEndsAsOneAfterAnother) {
   for (uint32_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     auto pools = PoolSet::Create(
-        layout, {.tiers = {{kPrimarySlots, kPrimarySlots}, {kSecondarySlots, kSecondarySlots}}},
+        layout, {.tiers = {{kPrimarySlots, kPrimarySlots}, {kLowerSlots, kLowerSlots}}},
         absl::StrCat("stress-", getpid()));
     ASSERT_TRUE(pools.ok()) << pools.status();
     RandomOrders random(seed);

@@ -26,7 +26,7 @@ constexpr uint32_t kTokens = 4;  // Per block.
 constexpr uint32_t kSlots = 4;   // Per tier.
 
 SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex(slot)}; }
-SlotRef Secondary(uint32_t slot) { return {Tier(1), SlotIndex(slot)}; }
+SlotRef Lower(uint32_t slot) { return {Tier(1), SlotIndex(slot)}; }
 
 CopyOrder Order(uint64_t ticket, SlotRef source, SlotRef target, std::vector<uint64_t> after = {},
                 uint32_t num_tokens = kTokens) {
@@ -38,7 +38,7 @@ CopyOrder Order(uint64_t ticket, SlotRef source, SlotRef target, std::vector<uin
           .after = {Ticket(after[0]), Ticket(after[1])}};
 }
 
-// A cache with full attention in two pools, and a sliding window in one pool without secondary
+// A cache with full attention in two pools, and a sliding window in one pool without lower
 // tier.
 class TransfersTest : public testing::Test {
  protected:
@@ -55,7 +55,7 @@ class TransfersTest : public testing::Test {
     pools_ = *std::move(pools);
     for (uint32_t slot = 0; slot < kSlots; ++slot) {
       Fill(Primary(slot), std::byte(0x10 + slot));
-      Fill(Secondary(slot), std::byte(0x20 + slot));
+      Fill(Lower(slot), std::byte(0x20 + slot));
     }
   }
 
@@ -87,14 +87,14 @@ class TransfersTest : public testing::Test {
 
 TEST_F(TransfersTest, CopiesASlotInEveryPoolOfTheWindow) {
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Secondary(1)), Order(2, Secondary(2), Primary(1)),
+  transfers.Submit({Order(1, Primary(0), Lower(1)), Order(2, Lower(2), Primary(1)),
                     Order(3, Primary(0), Primary(2))});
   transfers.WaitUntilIdle();
-  EXPECT_EQ(ValueOf(Secondary(1)), 0x10);
+  EXPECT_EQ(ValueOf(Lower(1)), 0x10);
   EXPECT_EQ(ValueOf(Primary(1)), 0x22);
   EXPECT_EQ(ValueOf(Primary(2)), 0x10);
   EXPECT_EQ(ValueOf(Primary(0)), 0x10);
-  EXPECT_EQ(ValueOf(Secondary(0)), 0x20);
+  EXPECT_EQ(ValueOf(Lower(0)), 0x20);
   EXPECT_EQ(ValueOf(Primary(3)), 0x13);
   for (const auto& [ticket, status] : recorder_.completed()) EXPECT_TRUE(status.ok()) << status;
 }
@@ -111,9 +111,8 @@ TEST_F(TransfersTest, AnOrderWaitsForBothTicketsAndOthersOvertakeIt) {
         {.num_threads = 2,
          .before_copy = [&](const CopyOrder& order) { return recorder.Started(order); }},
         recorder.completion());
-    transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Primary(1), Secondary(1)),
-                      Order(3, Secondary(0), Secondary(1), {1, 2}),
-                      Order(4, Primary(2), Primary(3))});
+    transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Primary(1), Lower(1)),
+                      Order(3, Lower(0), Lower(1), {1, 2}), Order(4, Primary(2), Primary(3))});
     recorder.AwaitCompletions(2);
     transfers.Submit({Order(5, Primary(2), Primary(3), {4, 4})});
     recorder.AwaitCompletions(3);
@@ -121,26 +120,26 @@ TEST_F(TransfersTest, AnOrderWaitsForBothTicketsAndOthersOvertakeIt) {
     recorder.Release(held);
     transfers.WaitUntilIdle();
     EXPECT_THAT(recorder.completed_tickets(), ElementsAre(3 - held, 4, 5, held, 3));
-    EXPECT_EQ(ValueOf(Secondary(1)), 0x10) << "2 writes the slot, then 3";
+    EXPECT_EQ(ValueOf(Lower(1)), 0x10) << "2 writes the slot, then 3";
   }
 }
 
 TEST_F(TransfersTest, TwoOffloadsIntoOneSlotEndWithTheLater) {
   recorder_.Hold(1);
   HostTransfers transfers(pools_.get(), Options(2), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Secondary(0))});
-  transfers.Submit({Order(2, Primary(1), Secondary(0), {0, 1}), Order(3, Primary(2), Primary(3))});
+  transfers.Submit({Order(1, Primary(0), Lower(0))});
+  transfers.Submit({Order(2, Primary(1), Lower(0), {0, 1}), Order(3, Primary(2), Primary(3))});
   recorder_.AwaitCompletions(1);
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(3));
   recorder_.Release(1);
   transfers.WaitUntilIdle();
-  EXPECT_EQ(ValueOf(Secondary(0)), 0x11);
+  EXPECT_EQ(ValueOf(Lower(0)), 0x11);
 }
 
 TEST_F(TransfersTest, ACopyFromASlotStillBeingWrittenTakesWhatIsWritten) {
   recorder_.Hold(1);
   HostTransfers transfers(pools_.get(), Options(2), recorder_.completion());
-  transfers.Submit({Order(1, Secondary(3), Primary(0)), Order(2, Primary(0), Primary(1), {1, 0}),
+  transfers.Submit({Order(1, Lower(3), Primary(0)), Order(2, Primary(0), Primary(1), {1, 0}),
                     Order(3, Primary(2), Primary(3))});
   recorder_.AwaitCompletions(1);
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(3));
@@ -152,13 +151,13 @@ TEST_F(TransfersTest, ACopyFromASlotStillBeingWrittenTakesWhatIsWritten) {
 TEST_F(TransfersTest, ASourceIsReadBeforeItsSlotIsWritten) {
   recorder_.Hold(1);
   HostTransfers transfers(pools_.get(), Options(2), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Secondary(3), Primary(0), {0, 1}),
+  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Lower(3), Primary(0), {0, 1}),
                     Order(3, Primary(2), Primary(3))});
   recorder_.AwaitCompletions(1);
   EXPECT_EQ(ValueOf(Primary(0)), 0x10);
   recorder_.Release(1);
   transfers.WaitUntilIdle();
-  EXPECT_EQ(ValueOf(Secondary(0)), 0x10);
+  EXPECT_EQ(ValueOf(Lower(0)), 0x10);
   EXPECT_EQ(ValueOf(Primary(0)), 0x23);
 }
 
@@ -172,8 +171,7 @@ TEST_F(TransfersTest, APredecessorIsReportedBeforeItsFollowerStarts) {
     }
     record(ticket, std::move(status));
   });
-  transfers.Submit(
-      {Order(1, Primary(0), Secondary(0)), Order(2, Secondary(0), Primary(1), {1, 0})});
+  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Lower(0), Primary(1), {1, 0})});
   first_completion_runs.WaitForNotification();
   transfers.Submit({Order(3, Primary(2), Primary(3))});
   recorder_.AwaitCompletions(1);
@@ -186,8 +184,8 @@ TEST_F(TransfersTest, APredecessorIsReportedBeforeItsFollowerStarts) {
 TEST_F(TransfersTest, AFailedCopyIsReportedAndItsFollowersRun) {
   recorder_.Fail(1);
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Primary(1), Secondary(0), {0, 1}),
-                    Order(3, Secondary(0), Primary(3), {2, 0})});
+  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Primary(1), Lower(0), {0, 1}),
+                    Order(3, Lower(0), Primary(3), {2, 0})});
   transfers.WaitUntilIdle();
   const std::vector<TransferRecorder::Completed> completed = recorder_.completed();
   ASSERT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3));
@@ -203,8 +201,8 @@ TEST_F(TransfersTest, ACopysLatencyBeginsWithItsOrder) {
   recorder_.Hold(1);
   recorder_.Fail(3);
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Primary(1), Secondary(1)),
-                    Order(3, Primary(2), Secondary(2))});
+  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Primary(1), Lower(1)),
+                    Order(3, Primary(2), Lower(2))});
   absl::SleepFor(kHeld);  // A lower bound of the wait of the first two.
   recorder_.Release(1);
   transfers.WaitUntilIdle();
@@ -219,12 +217,11 @@ TEST_F(TransfersTest, ACopysLatencyBeginsWithItsOrder) {
 TEST_F(TransfersTest, ACopyThatCannotBeMadeIsReportedWithTheReason) {
   CopyOrder unknown_window = Order(3, Primary(0), Primary(1));
   unknown_window.window = WindowSize(77);
-  CopyOrder no_secondary = Order(4, Primary(0), Secondary(1));
-  no_secondary.window = kSliding;
+  CopyOrder no_lower = Order(4, Primary(0), Lower(1));
+  no_lower.window = kSliding;
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Secondary(kSlots)), Order(2, Primary(3), Primary(3)),
-                    unknown_window, no_secondary,
-                    Order(5, Primary(0), Primary(1), {}, kTokens + 1)});
+  transfers.Submit({Order(1, Primary(0), Lower(kSlots)), Order(2, Primary(3), Primary(3)),
+                    unknown_window, no_lower, Order(5, Primary(0), Primary(1), {}, kTokens + 1)});
   transfers.WaitUntilIdle();
   const std::vector<TransferRecorder::Completed> completed = recorder_.completed();
   ASSERT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3, 4, 5));
@@ -254,9 +251,9 @@ TEST_F(TransfersTest, StopCancelsWhatHasNotStarted) {
     if (probe) recorder_.Release(1);
   });
   submit_to = &transfers;
-  std::vector<CopyOrder> orders = {Order(1, Primary(0), Secondary(0))};
+  std::vector<CopyOrder> orders = {Order(1, Primary(0), Lower(0))};
   for (uint64_t t = 2; t <= kOrders; ++t) {
-    orders.push_back(Order(t, Primary(1), Secondary(0), {t - 1, t - 1}));
+    orders.push_back(Order(t, Primary(1), Lower(0), {t - 1, t - 1}));
   }
   transfers.Submit(orders);
   recorder_.AwaitStarts(1);
@@ -274,7 +271,7 @@ TEST_F(TransfersTest, StopCancelsWhatHasNotStarted) {
     ASSERT_EQ(completed[i].first, i);
     ASSERT_EQ(completed[i].second.code(), absl::StatusCode::kCancelled);
   }
-  EXPECT_EQ(ValueOf(Secondary(0)), 0x10) << "what is cancelled is not copied";
+  EXPECT_EQ(ValueOf(Lower(0)), 0x10) << "what is cancelled is not copied";
   const TransferStats stats = transfers.stats();
   EXPECT_EQ(stats.cancelled, kOrders);
   EXPECT_EQ(stats.queued + stats.running + stats.failed, 0u);
@@ -284,8 +281,7 @@ TEST_F(TransfersTest, StopCancelsWhatHasNotStarted) {
 TEST_F(TransfersTest, TheDestructorReportsEveryOrder) {
   {
     HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-    for (uint64_t t = 1; t <= 100; ++t)
-      transfers.Submit({Order(t, Primary(0), Secondary(0), {t - 1})});
+    for (uint64_t t = 1; t <= 100; ++t) transfers.Submit({Order(t, Primary(0), Lower(0), {t - 1})});
   }
   EXPECT_EQ(recorder_.completed().size(), 100u);
 }
@@ -293,8 +289,8 @@ TEST_F(TransfersTest, TheDestructorReportsEveryOrder) {
 TEST_F(TransfersTest, StatsCountBytesByDirection) {
   recorder_.Fail(4);
   HostTransfers transfers(pools_.get(), Options(2), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Primary(1), Secondary(1)),
-                    Order(3, Secondary(2), Primary(2), {}, 3), Order(4, Primary(3), Secondary(3))});
+  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Primary(1), Lower(1)),
+                    Order(3, Lower(2), Primary(2), {}, 3), Order(4, Primary(3), Lower(3))});
   transfers.WaitUntilIdle();
   const TransferStats stats = transfers.stats();
   // 3 heads, K and V, of 8 floats a token.
@@ -329,7 +325,7 @@ TEST(TransfersDeathTest, RefusesWhatBreaksTheContract) {
 
 TEST_F(TransfersTest, InstantTransfersAreDoneWhenSubmitReturns) {
   InstantTransfers transfers(pools_.get(), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Secondary(0), Primary(1), {1, 0}),
+  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Lower(0), Primary(1), {1, 0}),
                     Order(3, Primary(0), Primary(kSlots))});
   ASSERT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3));
   EXPECT_EQ(ValueOf(Primary(1)), 0x10);

@@ -264,9 +264,9 @@ TEST(ClientSideTest, SequenceResultsKeepTables) {
 
 TEST(ClientSideTest, ResultsTellWhatLiesOnDisk) {
   const auto added = ResultOf<AddedSequence>(
-      "add_sequence { matched_tokens: 8 matched_secondary_tokens: 4 matched_below_tokens: 24"
+      "add_sequence { matched_tokens: 8 matched_lower_tokens: 4 matched_below_tokens: 24"
       " ready_ticket: 3 }");
-  EXPECT_EQ(added.matched_secondary_tokens, 4u);
+  EXPECT_EQ(added.matched_lower_tokens, 4u);
   EXPECT_EQ(added.matched_below_tokens, 24u);
   EXPECT_EQ(added.ready, Ticket(3));
   const auto matched = ResultOf<MatchedPrefix>(
@@ -400,8 +400,8 @@ TEST(ClientSideTest, AnEmptyResultAndAnOkErrorAreFaults) {
 TEST(ClientSideTest, CacheInfoKeepsItsWindows) {
   const CacheInfo info = CacheInfoFromProto(
       Parse<v1::CacheInfo>("name: 'default' model_fingerprint: 'm' tokens_per_block: 32"
-                           " windows { window_size: 128 primary_blocks: 5 }"
-                           " windows { window_size: 0 primary_blocks: 7 secondary_blocks: 2 }"));
+                           " windows { window_size: 128 blocks: 5 }"
+                           " windows { window_size: 0 blocks: [7, 2] }"));
   EXPECT_EQ(info.name, "default");
   EXPECT_EQ(info.model_fingerprint, "m");
   EXPECT_EQ(info.tokens_per_block, 32u);
@@ -410,14 +410,14 @@ TEST(ClientSideTest, CacheInfoKeepsItsWindows) {
   EXPECT_EQ(info.windows[1].window, kFullAttention);
   EXPECT_EQ(info.windows[1].blocks_in(kPrimaryTier), 7u);
   EXPECT_EQ(info.windows[1].blocks_in(Tier(1)), 2u);
-  EXPECT_EQ(info.TierName(Tier(1)), "secondary") << "from before there was a list";
+  EXPECT_EQ(info.TierName(Tier(1)), "secondary") << "there is no list of tiers";
 }
 
 TEST(ClientSideTest, CacheInfoKeepsItsTiers) {
   const CacheInfo info = CacheInfoFromProto(
       Parse<v1::CacheInfo>("windows { blocks: 7 blocks: 2 blocks: 9 }"
                            " tiers { tier: TIER_PRIMARY name: 'hbm' medium: MEDIUM_GPU }"
-                           " tiers { tier: TIER_SECONDARY name: 'dram' medium: MEDIUM_HOST }"
+                           " tiers { tier: TIER_SECOND name: 'dram' medium: MEDIUM_HOST }"
                            " tiers { tier: TIER_THIRD name: 'nvme' medium: MEDIUM_DISK }"));
   ASSERT_EQ(info.tiers.size(), 3u);
   EXPECT_EQ(info.TierName(Tier{2}), "nvme");

@@ -61,7 +61,7 @@ TEST(WireEventsTest, AnUpdateHasWhatChanged) {
       .id = BlockId{4}, .hash = BlockHash{9}, .tier = Change<Tier>{Tier(1), kPrimaryTier}});
   EXPECT_EQ(tier.updated().block_id(), 4u);
   EXPECT_EQ(tier.updated().block_hash(), 9u);
-  EXPECT_EQ(tier.updated().tier().old_value(), v1::TIER_SECONDARY);
+  EXPECT_EQ(tier.updated().tier().old_value(), v1::TIER_SECOND);
   EXPECT_EQ(tier.updated().tier().new_value(), v1::TIER_PRIMARY);
   EXPECT_FALSE(tier.updated().has_priority());
   const v1::Event priority =
@@ -75,13 +75,13 @@ TEST(WireEventsTest, CopiesInFartherTiersAreListedNearestFirst) {
   const v1::Event stored = ToProto(StoredEvent{
       .blocks = {{.id = BlockId{3}, .lower = TierSet::FromBits(0b1010)}, {.id = BlockId{4}}}});
   EXPECT_THAT(stored.stored().blocks(0).lower_tiers(),
-              ElementsAre(v1::TIER_SECONDARY, v1::TIER_FOURTH));
+              ElementsAre(v1::TIER_SECOND, v1::TIER_FOURTH));
   EXPECT_THAT(stored.stored().blocks(1).lower_tiers(), IsEmpty());
   UpdatedEvent dropped{.id = BlockId{3}};
   dropped.lower = Change<TierSet>{TierSet::FromBits(0b1010), TierSet::FromBits(0b1000)};
   const v1::UpdatedEvent updated = ToProto(dropped).updated();
   EXPECT_FALSE(updated.has_tier());
-  EXPECT_THAT(updated.lower_tiers().old_value(), ElementsAre(v1::TIER_SECONDARY, v1::TIER_FOURTH));
+  EXPECT_THAT(updated.lower_tiers().old_value(), ElementsAre(v1::TIER_SECOND, v1::TIER_FOURTH));
   EXPECT_THAT(updated.lower_tiers().new_value(), ElementsAre(v1::TIER_FOURTH));
   dropped.lower = Change<TierSet>{TierSet::FromBits(0b10), {}};
   EXPECT_TRUE(ToProto(dropped).updated().has_lower_tiers()) << "also where none is left";

@@ -34,9 +34,9 @@ TEST(JsonOfTest, LeavesOutOptionalFieldsThatAreNotSet) {
   EXPECT_EQ(*JsonOf(use),
             R"({"window_size":0,"tier":"TIER_UNSPECIFIED","used_blocks":0,"cached_blocks":0,)"
             R"("tier_name":""})");
-  use.set_tier(v1::TIER_SECONDARY);
+  use.set_tier(v1::TIER_SECOND);
   use.set_quota_blocks(0);
-  EXPECT_THAT(*JsonOf(use), HasSubstr(R"("tier":"TIER_SECONDARY")"));
+  EXPECT_THAT(*JsonOf(use), HasSubstr(R"("tier":"TIER_SECOND")"));
   EXPECT_THAT(*JsonOf(use), HasSubstr(R"("quota_blocks":0)"));
 }
 

@@ -113,7 +113,7 @@ void PrintWindow(const v1::CacheInfo& cache, const v1::WindowStatus& window,
   Print("  hit rate   %s: %s of %s prompt tokens, %s of them below the first tier\n",
         FormatShare(HitRate(window)), FormatCount(window.prefix_hit_tokens_total()),
         FormatCount(window.prefix_lookup_tokens_total()),
-        FormatCount(window.secondary_hit_tokens_total()));
+        FormatCount(window.lower_hit_tokens_total()));
   Print("  blocks     %s allocated, %s freed, %s evicted since the start\n",
         FormatCount(window.allocated_blocks_total()), FormatCount(window.freed_blocks_total()),
         FormatCount(window.evicted_blocks_total()));

@@ -29,7 +29,7 @@ std::string EnumText(const std::string& name, absl::string_view prefix) {
   return text;
 }
 
-// "secondary+third", "none".
+// "dram+nvme", "none".
 std::string TiersText(const google::protobuf::RepeatedField<int>& tiers,
                       const v1::CacheInfo& cache) {
   if (tiers.empty()) return "none";
@@ -154,7 +154,7 @@ Content ContentOf(const v1::StoredEvent& event) {
   return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), absl::StrCat(tokens), detail};
 }
 
-// A Stored event of hashes. " in primary"; " in primary 3, secondary 1".
+// A Stored event of hashes. " in primary"; " in primary 3, dram 1".
 Content HashContentOf(const v1::StoredEvent& event, const v1::CacheInfo& cache) {
   std::vector<uint64_t> hashes;
   std::map<v1::Tier, int> tiers;

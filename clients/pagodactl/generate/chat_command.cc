@@ -150,9 +150,9 @@ class Chat {
           absl::StrFormat(", %s reused (%s)", FormatCount(report->reused_tokens()),
                           FormatShare(Share(report->reused_tokens(), report->prompt_tokens())));
     }
-    if (report->reused_secondary_tokens() > 0) {
-      absl::StrAppend(&reused, ", ", FormatCount(report->reused_secondary_tokens()),
-                      " from the secondary tier");
+    if (report->reused_lower_tokens() > 0) {
+      absl::StrAppend(&reused, ", ", FormatCount(report->reused_lower_tokens()),
+                      " from a lower tier");
     }
     const std::string line = absl::StrFormat(
         "%s%s; first token after %s, %.1f tokens/s",
@@ -167,7 +167,7 @@ class Chat {
       json["prompt_tokens"] = report->prompt_tokens();
       if (report->has_reused_tokens()) {
         json["reused_tokens"] = report->reused_tokens();
-        json["reused_secondary_tokens"] = report->reused_secondary_tokens();
+        json["reused_lower_tokens"] = report->reused_lower_tokens();
       }
       json["generated_tokens"] = report->generated_tokens();
       json["finish_reason"] = FinishText(report->finish_reason());

@@ -121,9 +121,9 @@ void PrintReport(const v1::GenerateReport& report) {
           FormatShare(Share(report.reused_tokens(), report.prompt_tokens())));
   }
   Print("\n");
-  if (report.reused_secondary_tokens() > 0) {
-    Print("                     %s of these were onboarded from the secondary tier\n",
-          FormatCount(report.reused_secondary_tokens()));
+  if (report.reused_lower_tokens() > 0) {
+    Print("                     %s of these were onboarded from a lower tier\n",
+          FormatCount(report.reused_lower_tokens()));
   }
   Print("generated            %s in %s, ended by %s\n",
         FormatCounted(report.generated_tokens(), "token"),
@@ -183,7 +183,7 @@ void PrintJson(const GenerateOptions& options, const Said& said, const v1::Gener
   // The daemon hides it from a tenant that shares prefixes.
   if (report.has_reused_tokens()) {
     json["reused_tokens"] = report.reused_tokens();
-    json["reused_secondary_tokens"] = report.reused_secondary_tokens();
+    json["reused_lower_tokens"] = report.reused_lower_tokens();
   }
   if (!options.text.empty()) json["text"] = said.text;
   if (options.num_samples > 1) json["samples"] = said.samples;

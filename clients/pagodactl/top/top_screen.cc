@@ -197,7 +197,7 @@ void AddTier(const v1::TierStatus& tier, const Terminal& terminal, Section& sect
   section.lines.push_back(std::move(counts));
 }
 
-// "612 primary, 500 secondary".
+// "612 primary, 500 dram".
 std::string ReusableText(const WindowFigures& figures, const v1::CacheInfo& cache) {
   std::string text;
   for (const auto& [tier, blocks] : figures.reusable) {
@@ -382,7 +382,7 @@ Section OtherMachines(const v1::GetStatusResponse& status) {
   return section;
 }
 
-// "120 of 1,000 primary, 7 secondary", over all windows.
+// "120 of 1,000 primary, 7 dram", over all windows.
 std::string UseText(const v1::TenantInfo& tenant) {
   std::string text;
   for (size_t t = 0; t < kMaxTiers; ++t) {

@@ -60,7 +60,7 @@ void ReportToProto(const GenerateReport& report, ReuseNumbers reuse, v1::Generat
   out->set_prompt_tokens(report.prompt_tokens);
   if (reuse == ReuseNumbers::kShow) {
     out->set_reused_tokens(report.reused_tokens);
-    out->set_reused_secondary_tokens(report.reused_secondary_tokens);
+    out->set_reused_lower_tokens(report.reused_lower_tokens);
   }
   out->set_generated_tokens(report.generated_tokens);
   out->set_preemptions(report.preemptions);

@@ -100,7 +100,7 @@ Json PagodaJson(absl::Span<const GenerateReport> reports, ReuseNumbers reuse) {
                   {"tokens_per_second", TokensPerSecond(reports)}};
   if (reuse == ReuseNumbers::kShow) {
     numbers["reused_tokens"] = Sum(reports, &GenerateReport::reused_tokens);
-    numbers["reused_secondary_tokens"] = Sum(reports, &GenerateReport::reused_secondary_tokens);
+    numbers["reused_lower_tokens"] = Sum(reports, &GenerateReport::reused_lower_tokens);
   }
   Json scores = Json::array();
   for (const GenerateReport& report : reports) {

@@ -47,7 +47,7 @@ Json GeneratedToJson(const Generated& generated) {
   Json json = {{"tokens", generated.tokens.front()},
                {"prompt_tokens", report.prompt_tokens},
                {"reused_tokens", report.reused_tokens},
-               {"reused_secondary_tokens", report.reused_secondary_tokens},
+               {"reused_lower_tokens", report.reused_lower_tokens},
                {"generated_tokens", report.generated_tokens},
                {"finish_reason", FinishText(report.finish_reasons.front())},
                {"time_to_first_token_ms", Milliseconds(report.time_to_first_token)},

@@ -20,7 +20,7 @@ struct Generated {
 absl::StatusOr<Generated> GenerateAll(Generator& engine, GenerateRequest request);
 
 // A generation as JSON, without an id: tokens and finish_reason of the first sample, prompt_tokens,
-// reused_tokens, reused_secondary_tokens, generated_tokens, time_to_first_token_ms, queue_ms,
+// reused_tokens, reused_lower_tokens, generated_tokens, time_to_first_token_ms, queue_ms,
 // total_ms, tokens_per_second, preemptions, drafted_tokens, accepted_draft_tokens. With several
 // samples, `samples` holds the tokens and finish_reason of each one. After a beam search,
 // `beam_scores` holds the score of each sample.

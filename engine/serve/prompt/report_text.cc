@@ -38,9 +38,9 @@ std::string ReportText(const PromptAnswer& answer) {
       FormatCount(report.prompt_tokens), FormatCount(report.reused_tokens),
       FormatShare(Share(report.reused_tokens, report.prompt_tokens)),
       FormatElapsed(report.time_to_first_token), PromptTokensPerSecond(report));
-  if (report.reused_secondary_tokens > 0) {
-    absl::StrAppend(&text, ", ", FormatCount(report.reused_secondary_tokens),
-                    " reused from the secondary tier");
+  if (report.reused_lower_tokens > 0) {
+    absl::StrAppend(&text, ", ", FormatCount(report.reused_lower_tokens),
+                    " reused from a lower tier");
   }
   if (report.generated_tokens > 1) {
     absl::StrAppendFormat(&text, ", decode %.1f tokens/s", DecodeTokensPerSecond(report));

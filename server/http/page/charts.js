@@ -9,7 +9,7 @@ const SPANS = [[60, "a minute ago"], [120, "2 minutes ago"], [300, "5 minutes ag
 
 let samples = [];  // By time: { time, prefix_lookup_tokens_total, ... }, with the names of the totals in /api/v1/history.
 
-const SAMPLED = ["prefix_lookup_tokens_total", "prefix_hit_tokens_total", "secondary_hit_tokens_total", "allocated_blocks_total",
+const SAMPLED = ["prefix_lookup_tokens_total", "prefix_hit_tokens_total", "lower_hit_tokens_total", "allocated_blocks_total",
                  "evicted_blocks_total", "revision"];
 
 function sampleOf(status) {
@@ -19,7 +19,7 @@ function sampleOf(status) {
     time: timeOf(status.time),
     prefix_lookup_tokens_total: Number(largest.prefix_lookup_tokens_total),
     prefix_hit_tokens_total: Number(largest.prefix_hit_tokens_total),
-    secondary_hit_tokens_total: Number(largest.secondary_hit_tokens_total),
+    lower_hit_tokens_total: Number(largest.lower_hit_tokens_total),
     allocated_blocks_total: sum("allocated_blocks_total"),
     evicted_blocks_total: sum("evicted_blocks_total") + sum("displaced_blocks_total"),
     revision: Number(status.revision),
@@ -98,7 +98,7 @@ function showRates() {
   const zero = { prefix_lookup_tokens_total: 0, prefix_hit_tokens_total: 0 };
   set("hit-now", share(hitRate(before(HIT_SECONDS), last())));
   set("hit-total", share(hitRate(zero, last())));
-  const lower = last().secondary_hit_tokens_total;
+  const lower = last().lower_hit_tokens_total;
   $("hit-lower-box").hidden = !lower;
   set("hit-lower", share(lower / Math.max(1, last().prefix_hit_tokens_total)));
   set("chart-from", span()[1]);

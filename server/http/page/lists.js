@@ -42,7 +42,7 @@ function showLists(status, { sessions, tenants, subscribers, prefixes }) {
     prefixes ? "Nothing was reused yet. A prefix appears here when a second prompt begins with the same full blocks." : HIDDEN);
 }
 
-let lastTransfers = null;  // { time, ways: { "primary-secondary": the direction, ... } }.
+let lastTransfers = null;  // { time, ways: { "primary-dram": the direction, ... } }.
 function showTransfers(transfers, time) {
   const rows = [], ways = {};
   for (const way of transfers.directions) {

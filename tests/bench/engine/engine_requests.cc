@@ -36,7 +36,7 @@ EngineRequests::EngineRequests(const Options& options, const RandomModelShape& s
     : options_(options), vocab_size_(shape.vocab_size) {
   const CacheSpec spec = Require(Engine::CacheSpecForModel(dir, kTokensPerBlock, DType::kBFloat16));
   cache_ = std::make_unique<TestCache>(
-      spec, TestCache::Sizes{.primary_blocks = 640, .secondary_blocks = 128});
+      spec, TestCache::Sizes{.primary_blocks = 640, .lower_blocks = 128});
   engine_ = Require(Engine::Create({.model_dir = dir, .cpu = {.num_threads = options.threads}},
                                    cache_->OpenClient()));
 }
@@ -47,10 +47,10 @@ void EngineRequests::PrintTimesToFirstToken(bool cached, bool host) {
   const uint32_t length = options_.smoke ? 128 : 2048;
   const auto fresh = [&] { return RandomTokens(++prompts_, length, vocab_size_); };
   const auto time_to_first_token = [&](std::vector<TokenId> prompt, uint32_t reused,
-                                       uint32_t secondary) {
+                                       uint32_t lower) {
     const GenerateReport report =
         Require(engine_->Generate({.prompt = std::move(prompt), .max_new_tokens = 1}, TakeToken));
-    PAGODA_CHECK(report.reused_tokens == reused && report.reused_secondary_tokens == secondary,
+    PAGODA_CHECK(report.reused_tokens == reused && report.reused_lower_tokens == lower,
                  "the prompt is cached as far as it was meant to be");
     return absl::ToDoubleSeconds(report.time_to_first_token);
   };

@@ -27,7 +27,7 @@ class EngineRequests {
   ~EngineRequests();
 
   // ttft_cached_over_uncached, ttft_host_over_uncached: the time to the first token of a prompt if
-  // all but its last 16 tokens are cached, in the primary or in the secondary tier. The yardstick
+  // all but its last 16 tokens are cached, in the primary or in the lower tier. The yardstick
   // is a prompt without any cached tokens.
   void PrintTimesToFirstToken(bool cached, bool host);
   // bookkeeping_share: the time of a step of 16 sequences that is neither the model nor choosing

@@ -63,7 +63,7 @@ class FakeCacheService final : public v1::CacheService::Service {
     response->mutable_session()->set_session_id(kSessionId);
     response->mutable_session()->set_token(kToken);
     response->mutable_cache()->set_tokens_per_block(32);
-    response->mutable_cache()->add_windows()->set_primary_blocks(100'000);
+    response->mutable_cache()->add_windows()->add_blocks(100'000);
     response->set_lease_ms(request->lease_ms());
     return grpc::Status::OK;
   }

@@ -59,7 +59,7 @@ class FakeAdmin final : public v1::AdminService::Service {
     v1::WindowStatus* window = response->add_windows();
     window->set_prefix_lookup_tokens_total(400);
     window->set_prefix_hit_tokens_total(100);
-    window->set_secondary_hit_tokens_total(40);
+    window->set_lower_hit_tokens_total(40);
     window->set_offloaded_blocks_total(11);
     window->set_onboarded_blocks_total(12);
     window->set_displaced_blocks_total(13);
@@ -72,7 +72,7 @@ class FakeAdmin final : public v1::AdminService::Service {
     response->mutable_transfers()->set_queued(18);
     v1::TransferDirection* direction = response->mutable_transfers()->add_directions();
     direction->set_source(v1::TIER_PRIMARY);
-    direction->set_target(v1::TIER_SECONDARY);
+    direction->set_target(v1::TIER_SECOND);
     direction->set_copies_total(19);
     direction->set_bytes_total(uint64_t{6} << 30);
     direction->mutable_busy_time()->set_seconds(2);
@@ -223,7 +223,7 @@ TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
   EXPECT_EQ(status["windows"][0]["tiers"][0]["cached_blocks"], 16);
   EXPECT_EQ(status["windows"][0]["tiers"][0]["duplicate_blocks"], 5);
   EXPECT_EQ(status["windows"][0]["freely_evicted_blocks_total"], "20");
-  EXPECT_EQ(status["windows"][0]["secondary_hit_tokens_total"], "40");
+  EXPECT_EQ(status["windows"][0]["lower_hit_tokens_total"], "40");
   EXPECT_EQ(status["windows"][0]["onboarded_blocks_total"], "12");
   EXPECT_EQ(status["pins"], "3");
   EXPECT_EQ(status["transfers"]["directions"][0]["busy_time"], "2s");
@@ -293,7 +293,7 @@ TEST_F(PagodactlDaemonTest, WatchTellsASnapshotBetweenTwoLines) {
   EXPECT_THAT(lines[3], StartsWith("         8  "));
 
   const Outcome json =
-      Ctl("watch --snapshot --resnapshot --type created,removed --tier secondary --window full,128 "
+      Ctl("watch --snapshot --resnapshot --type created,removed --tier second --window full,128 "
           "--tenant t -o json");
   EXPECT_EQ(json.exit_code, 1);
   EXPECT_THAT(json.err, AllOf(HasSubstr("REVISION_COMPACTED"), HasSubstr("behind")));
@@ -302,7 +302,7 @@ TEST_F(PagodactlDaemonTest, WatchTellsASnapshotBetweenTwoLines) {
   EXPECT_EQ(Json::parse(Lines(json.out)[0])["snapshot_end"], false);
   EXPECT_EQ(Json::parse(Lines(json.out)[0])["cache"],
             "snapshot: true types: EVENT_TYPE_CREATED types: EVENT_TYPE_REMOVED "
-            "window_sizes: 0 window_sizes: 128 tiers: TIER_SECONDARY tenant: \"t\" "
+            "window_sizes: 0 window_sizes: 128 tiers: TIER_SECOND tenant: \"t\" "
             "resnapshot_when_behind: true");
   const Outcome hashes = Ctl("watch --snapshot --hashes --chunk-tokens 256 -o json");
   EXPECT_EQ(Json::parse(Lines(hashes.out)[0])["cache"],

@@ -117,7 +117,7 @@ def test_a_reason_of_a_later_daemon_takes_its_family_from_its_code():
 
 def test_a_value_of_a_later_daemon_is_kept_as_it_is():
     tier = pagoda.Tier(7)
-    assert (tier, tier.name) == (7, "UNKNOWN_7") and tier not in (pagoda.Tier.PRIMARY, pagoda.Tier.SECONDARY)
+    assert (tier, tier.name) == (7, "UNKNOWN_7") and tier not in (pagoda.Tier.PRIMARY, pagoda.Tier.SECOND)
 
 
 def test_the_contract_clashes_with_no_other_of_the_process():
@@ -559,10 +559,10 @@ def test_a_watch_of_hashes_asks_for_them_and_has_nothing_else():
     told.events.add(revision=3).removed.MergeFrom(v1.RemovedEvent(reason=1, block_hashes=[7]))
     stored, updated, removed = pagoda.events.take(told)
     block = stored.blocks[0]
-    assert (block.block_hash, block.tier, block.lower_tiers) == (7, pagoda.Tier.PRIMARY, (pagoda.Tier.SECONDARY,))
+    assert (block.block_hash, block.tier, block.lower_tiers) == (7, pagoda.Tier.PRIMARY, (pagoda.Tier.SECOND,))
     assert (block.block_id, block.tokens, block.priority, block.token_count) == (0, (), 0, 0)
     assert (stored.parent_hash, stored.parent_block_id, stored.namespace) == (None, None, pagoda.Namespace())
-    assert (updated.block_hash, updated.tier) == (7, (pagoda.Tier.PRIMARY, pagoda.Tier.SECONDARY))
+    assert (updated.block_hash, updated.tier) == (7, (pagoda.Tier.PRIMARY, pagoda.Tier.SECOND))
     assert (removed.block_hashes, removed.block_ids) == ((7,), ())
 
 

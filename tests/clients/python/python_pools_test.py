@@ -192,7 +192,7 @@ def test_tensors_have_the_pools_own_dtype(serve, torch, without_ml_dtypes):
 
 def test_pools_are_chosen_by_tier_and_window(serve):
     served = serve()
-    assert pagoda.map_pools(served.ref(), tier=pagoda.Tier.SECONDARY) == pagoda.map_pools(served.ref(), window_size=8) == ()
+    assert pagoda.map_pools(served.ref(), tier=pagoda.Tier.SECOND) == pagoda.map_pools(served.ref(), window_size=8) == ()
     assert len(pagoda.map_pools(served.ref(), tier=pagoda.Tier.PRIMARY, window_size=0)) == len(POOLS)
 
 

@@ -99,7 +99,7 @@ TEST_F(PrefixRouterTest, FollowsASnapshotAndChanges) {
   EXPECT_EQ(request.chunk_tokens(), kChunk);
   EXPECT_THAT(request.window_sizes(), ElementsAre(0)) << "full attention is the largest window";
 
-  node->Send(StoredMessage(7, 10, 11, {{chunks_[2].value(), v1::TIER_SECONDARY}}));
+  node->Send(StoredMessage(7, 10, 11, {{chunks_[2].value(), v1::TIER_SECOND}}));
   AwaitRevision("a", 11);
   EXPECT_THAT(Found(), ElementsAre("a:96:1"));
 
@@ -418,7 +418,7 @@ TEST_F(PrefixRouterTest, CostsFollowTheFormula) {
   Add("a", *a);
   Add("b", *b);
   std::vector<FakeBlock> blocks = Blocks(3);
-  blocks[1].tier = v1::TIER_SECONDARY;
+  blocks[1].tier = v1::TIER_SECOND;
   blocks[2].tier = v1::TIER_THIRD;
   a->Send(SnapshotMessage(7, 10, blocks));
   b->Send(SnapshotMessage(8, 10, Blocks(1)));

@@ -197,7 +197,7 @@ def test_a_tenants_priority_has_a_limit(start_daemon):
         status, answer = complete(daemon, token, priority=priority)
         assert status == 200, answer
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == len(PROMPT) - 1
-    assert {"time_to_first_token_seconds", "tokens_per_second", "reused_tokens", "reused_secondary_tokens", "preemptions", "drafted_tokens",
+    assert {"time_to_first_token_seconds", "tokens_per_second", "reused_tokens", "reused_lower_tokens", "preemptions", "drafted_tokens",
             "accepted_draft_tokens"} <= set(answer["pagoda"])
     metrics = daemon.engine_http_as("/metrics", OPERATOR)[1]
     for outcome, count in (("answered", 4), ("refused", 1), ("failed", 0)):

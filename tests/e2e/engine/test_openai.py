@@ -114,7 +114,7 @@ def test_greedy_ids_are_those_of_pagodactl_and_of_the_reference(daemon):
     assert answer["usage"]["prompt_tokens"] == 64 and answer["usage"]["completion_tokens"] == 20
     again = complete(daemon, prompt=EXPECTED["prompt"], max_tokens=20)
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 63
-    assert again["pagoda"]["reused_tokens"] == 63 and again["pagoda"]["reused_secondary_tokens"] == 0
+    assert again["pagoda"]["reused_tokens"] == 63 and again["pagoda"]["reused_lower_tokens"] == 0
     assert 0 < again["pagoda"]["time_to_first_token_seconds"] < again["pagoda"]["total_seconds"]
     assert again["pagoda"]["tokens_per_second"] > 0
     assert again["choices"][0]["text"] == choice["text"] != ""

@@ -109,8 +109,8 @@ def test_a_shadow_tree_follows_blocks_between_two_tiers(start_daemon):
     counted = daemon.status().windows[0]
     assert tree.removed[REASON.REMOVAL_REASON_DISPLACED] == counted.displaced_blocks_total > 20
     updates = [event.updated for event in watcher.events if event.WhichOneof("event") == "updated"]
-    down = [update for update in updates if update.tier.new_value == types_pb2.TIER_SECONDARY]
-    freely = [update for update in down if types_pb2.TIER_SECONDARY in update.lower_tiers.old_value]
+    down = [update for update in updates if update.tier.new_value == types_pb2.TIER_SECOND]
+    freely = [update for update in down if types_pb2.TIER_SECOND in update.lower_tiers.old_value]
     assert len(freely) == counted.freely_evicted_blocks_total
     assert len(down) - len(freely) == counted.offloaded_blocks_total
 

@@ -425,7 +425,7 @@ def the_other_tenants_blocks_are_told(plant):
 def blocks_of_the_other_tier_are_told(plant):
     (tier,) = plant.history("cut, a tier").view.tiers
     stream, number, place = plant.event(lambda event: event.HasField("stored"), in_snapshot=True, view=lambda view: view.tiers is not None)
-    other = types_pb2.TIER_PRIMARY + types_pb2.TIER_SECONDARY - tier
+    other = types_pb2.TIER_PRIMARY + types_pb2.TIER_SECOND - tier
     block = events_of(stream, number)[place].stored.blocks[0]
     block.tier = other
     del block.lower_tiers[:]

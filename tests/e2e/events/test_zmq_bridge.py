@@ -20,7 +20,7 @@ from test_events import TOKENS_PER_BLOCK, Watcher, prompt, work
 from vllm_events import CPU, GPU, Index, MapDecoder, StructDecoder, Subscriber, install_msgspec
 from watch_history import tiers_after, tiers_of
 
-MEDIA = {types_pb2.TIER_PRIMARY: GPU, types_pb2.TIER_SECONDARY: CPU}
+MEDIA = {types_pb2.TIER_PRIMARY: GPU, types_pb2.TIER_SECOND: CPU}
 
 
 @pytest.fixture(params=["msgpack", "msgspec"])

@@ -16,7 +16,7 @@ TYPES = {"created": events_pb2.EVENT_TYPE_CREATED, "stored": events_pb2.EVENT_TY
          "removed": events_pb2.EVENT_TYPE_REMOVED}
 STORED, UPDATED, REMOVED = (TYPES[name] for name in ("stored", "updated", "removed"))
 ALL_TYPES = frozenset(TYPES.values())
-ALL_TIERS = frozenset({types_pb2.TIER_PRIMARY, types_pb2.TIER_SECONDARY})
+ALL_TIERS = frozenset({types_pb2.TIER_PRIMARY, types_pb2.TIER_SECOND})
 
 
 @dataclasses.dataclass

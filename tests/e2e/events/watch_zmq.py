@@ -7,7 +7,7 @@ import threading
 from pagoda.v1 import types_pb2
 from vllm_events import CPU, GPU, Index, MapDecoder, Subscriber
 
-MEDIA = {types_pb2.TIER_PRIMARY: GPU, types_pb2.TIER_SECONDARY: CPU}
+MEDIA = {types_pb2.TIER_PRIMARY: GPU, types_pb2.TIER_SECOND: CPU}
 
 
 class ZmqWatch(threading.Thread):

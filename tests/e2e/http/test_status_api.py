@@ -232,7 +232,7 @@ def test_transfers_and_history(start_daemon):
         history = get(daemon, "history")
         totals = [getattr(history, field.name) for field in history.DESCRIPTOR.fields if field.name.endswith("_total")]
         assert {len(column) for column in (*totals, history.times, history.revision, *(tier.used_blocks for tier in history.tiers))} == {len(history.times)}
-        assert [(tier.tier, tier.name) for tier in history.tiers] == [(types_pb2.TIER_PRIMARY, "primary"), (types_pb2.TIER_SECONDARY, "secondary")]
+        assert [(tier.tier, tier.name) for tier in history.tiers] == [(types_pb2.TIER_PRIMARY, "primary"), (types_pb2.TIER_SECOND, "secondary")]
         assert [tier.name for tier in get(daemon, "status").cache.tiers] == ["primary", "secondary"]
         times = [time.ToNanoseconds() for time in history.times]
         assert times == sorted(times) and history.tiers[1].used_blocks[-1] == 4 and history.interval.ToSeconds() == 2

@@ -18,7 +18,8 @@ from shadow_tree import ShadowTree
 DEADLINE_SECONDS = 60
 OPERATOR = "token-of-the-operator-0123456789"
 RECENT = 16  # A line ends with so many events.
-TIERS = {"primary": types_pb2.TIER_PRIMARY, "secondary": types_pb2.TIER_SECONDARY}
+TIERS = {"primary": types_pb2.TIER_PRIMARY, "secondary": types_pb2.TIER_SECOND}
+NAMES = {tier: name for name, tier in TIERS.items()}
 
 
 class Top:
@@ -200,7 +201,7 @@ def test_under_load_its_counts_are_those_of_the_events(busy_daemon):
         with subprocess.Popen(command(daemon, "watch", "--snapshot", "-o", "json"), stdout=subprocess.PIPE, text=True) as dump:
             tiers = collections.Counter()
             for line in map(json.loads, dump.stdout):
-                tiers.update(block["tier"].removeprefix("TIER_").lower() for block in line.get("stored", {}).get("blocks", ()))
+                tiers.update(NAMES[types_pb2.Tier.Value(block["tier"])] for block in line.get("stored", {}).get("blocks", ()))
                 if line.get("snapshot_end"):
                     break
             dump.terminate()

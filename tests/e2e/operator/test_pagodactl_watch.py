@@ -91,7 +91,7 @@ def test_only_what_was_asked_for_is_shown(start_daemon):
         everything = [json_format.Parse(line, events_pb2.Event()) for line in
                       run_ok(daemon, "watch", "--from-revision", 1, "--count", daemon.status().revision, "-o", "json").splitlines()]
         moved = [event for event in everything if event.HasField("updated") and event.updated.HasField("tier") and
-                 types_pb2.TIER_SECONDARY in (event.updated.tier.old_value, event.updated.tier.new_value)]
+                 types_pb2.TIER_SECOND in (event.updated.tier.old_value, event.updated.tier.new_value)]
         assert moved
         shown = run_ok(daemon, "watch", "--from-revision", 1, "--type", "updated", "--tier", "secondary", "--window", "full",
                        "--count", len(moved), "-o", "json")

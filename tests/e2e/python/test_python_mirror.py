@@ -11,7 +11,7 @@ import pytest
 from tcp_proxy import TcpProxy
 
 TOKENS_PER_BLOCK = 4
-PRIMARY, SECONDARY = pagoda.Tier.PRIMARY, pagoda.Tier.SECONDARY
+PRIMARY, SECONDARY = pagoda.Tier.PRIMARY, pagoda.Tier.SECOND
 
 
 def follow(watch, mirror, revision=None):

@@ -29,7 +29,7 @@ def test_a_pool_has_the_shape_that_it_is_documented_with(daemon, client):
     assert pool.array.shape == pool.shape == (slots, layers, k_and_v, heads, tokens, head_dim)
     assert (pool.array.dtype, pool.dtype, pool.layers) == (np.float32, "float32", (0, 1))
     assert pool.array[0].nbytes == daemon.primary().block_bytes
-    assert client.pools(tier=pagoda.Tier.SECONDARY) == client.pools(window_size=8) == ()
+    assert client.pools(tier=pagoda.Tier.SECOND) == client.pools(window_size=8) == ()
 
 
 def test_what_one_client_writes_another_reads(daemon, client):
@@ -85,8 +85,8 @@ def test_bfloat16_comes_as_its_bits(start_daemon):
     with pagoda.connect(f"unix:{daemon.unix_socket}") as client:
         primary, secondary = client.pools()
         assert (primary.dtype, primary.array.dtype, primary.tier) == ("bfloat16", np.uint16, pagoda.Tier.PRIMARY)
-        assert secondary.shape[1:] == primary.shape[1:] and secondary.tier == pagoda.Tier.SECONDARY
-        assert client.pools(tier=pagoda.Tier.SECONDARY) == (secondary,)
+        assert secondary.shape[1:] == primary.shape[1:] and secondary.tier == pagoda.Tier.SECOND
+        assert client.pools(tier=pagoda.Tier.SECOND) == (secondary,)
         primary.writable_array[0] = 0x3F80  # 1.0
         torch = pytest.importorskip("torch")
         assert primary.tensor.dtype == torch.bfloat16 and (primary.tensor[0] == 1).all()

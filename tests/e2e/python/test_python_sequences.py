@@ -178,7 +178,7 @@ def test_prefixes_move_between_the_tiers(start_daemon):
         assert moved.blocks == 3 and client.completed_ticket >= moved.ready_ticket
         primary, secondary = client.status().windows[0].tiers
         assert (primary.tier, primary.free_blocks) == (pagoda.Tier.PRIMARY, 8)
-        assert (secondary.tier, secondary.cached_blocks) == (pagoda.Tier.SECONDARY, 3)
+        assert (secondary.tier, secondary.cached_blocks) == (pagoda.Tier.SECOND, 3)
         assert secondary.cached_by_priority == {35: 3} and primary.cached_by_priority == {}
         back = client.prefetch(range(8))
         assert (back.matched_tokens, back.blocks) == (8, 2)

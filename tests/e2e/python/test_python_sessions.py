@@ -44,7 +44,7 @@ def test_a_session_is_opened_over_tcp_and_over_a_unix_socket(daemon):
             assert daemon.status().sessions == 1
             assert (client.epoch, client.lease) == (daemon.status().epoch, 30.0)
             assert client.cache.tokens_per_block == 4
-            assert client.cache.windows == (pagoda.Window(window_size=0, primary_blocks=64, secondary_blocks=0, blocks=(64,)),)
+            assert client.cache.windows == (pagoda.Window(window_size=0, blocks=(64,)),)
             assert [(tier.name, tier.medium) for tier in client.cache.tiers] == [("primary", pagoda.Medium.HOST)]
             assert client.cache.tier_name(pagoda.Tier.PRIMARY) == "primary"
         assert daemon.status().sessions == 0

@@ -327,7 +327,7 @@ def test_filters_show_what_was_asked_for_and_say_how_far_they_are(start_daemon):
             client.free_blocks(client.allocate_blocks(3))
             client.reset_prefix_cache()
             everything = read_to(watch, client.status().revision)
-        secondary = pagoda.Tier.SECONDARY
+        secondary = pagoda.Tier.SECOND
         wanted = {
             "types": (dict(types=[pagoda.Removed, pagoda.Created]), lambda event: isinstance(event, pagoda.Removed | pagoda.Created)),
             "windows": (dict(windows=[0]), lambda event: True),

@@ -78,7 +78,7 @@ def test_blocks_are_offloaded_and_onboarded_with_their_bytes(driver, start_daemo
     status, output = run_client(daemon, "check", 2, PROMPTS)
     assert status == 1 and not output.endswith(" 0 wrong\n")
     assert window(daemon).onboarded_blocks_total >= 3 * PROMPTS - 8
-    down, up = (types_pb2.TIER_PRIMARY, types_pb2.TIER_SECONDARY), (types_pb2.TIER_SECONDARY, types_pb2.TIER_PRIMARY)
+    down, up = (types_pb2.TIER_PRIMARY, types_pb2.TIER_SECOND), (types_pb2.TIER_SECOND, types_pb2.TIER_PRIMARY)
     assert copies(daemon)[down] >= 10 and copies(daemon)[up] >= 10
     assert daemon.status().transfers.failed_total == 0
 
@@ -110,15 +110,15 @@ def test_everybody_says_where_the_tiers_lie(driver, start_daemon):
     daemon = start_daemon(cache=CUDA, server={"http_address": "127.0.0.1:0"})
     tiers = {tier.tier: tier for tier in window(daemon).tiers}
     assert tiers[types_pb2.TIER_PRIMARY].memory_kind == types_pb2.MEMORY_KIND_CUDA
-    assert tiers[types_pb2.TIER_SECONDARY].memory_kind == types_pb2.MEMORY_KIND_HOST
+    assert tiers[types_pb2.TIER_SECOND].memory_kind == types_pb2.MEMORY_KIND_HOST
     shown = subprocess.run([PAGODACTL, "--endpoint", f"unix:{daemon.unix_socket}", "status"], check=True, capture_output=True, text=True).stdout
     assert re.search(r"primary .* on cuda:0\n", shown) and re.search(r"secondary .* on host in plain pages\n", shown), shown
     told = daemon.told("status", admin_pb2.GetStatusResponse()).windows[0].tiers
     assert [(tier.tier, tier.memory_kind, tier.device) for tier in told] == [
-        (types_pb2.TIER_PRIMARY, types_pb2.MEMORY_KIND_CUDA, 0), (types_pb2.TIER_SECONDARY, types_pb2.MEMORY_KIND_HOST, 0)]
+        (types_pb2.TIER_PRIMARY, types_pb2.MEMORY_KIND_CUDA, 0), (types_pb2.TIER_SECOND, types_pb2.MEMORY_KIND_HOST, 0)]
     with Client(daemon.channel) as client:
         kinds = {(pool.tier, segment.memory_kind, len(segment.device_uuid)) for pool in client.pools() for segment in pool.segments}
-        assert kinds == {(types_pb2.TIER_PRIMARY, types_pb2.MEMORY_KIND_CUDA, 16), (types_pb2.TIER_SECONDARY, types_pb2.MEMORY_KIND_HOST, 0)}
+        assert kinds == {(types_pb2.TIER_PRIMARY, types_pb2.MEMORY_KIND_CUDA, 16), (types_pb2.TIER_SECOND, types_pb2.MEMORY_KIND_HOST, 0)}
 
 
 def test_a_client_that_cannot_use_the_device_is_told_why(driver, start_daemon):
@@ -139,7 +139,7 @@ def test_a_client_that_cannot_use_the_device_is_told_why(driver, start_daemon):
             pools[pagoda.Tier.PRIMARY].device_array  # The test's own process has no driver.
     with Client(daemon.channel) as client, pytest.raises(ValueError, match="lies in MEMORY_KIND_CUDA of device 0"):
         pool_view.map_pool(client.pools()[0])
-        assert pools[pagoda.Tier.SECONDARY].array.shape[0] == 17
+        assert pools[pagoda.Tier.SECOND].array.shape[0] == 17
 
 
 # Writes a slot of the first pool under the given session, through the package's own mapping of the
@@ -212,7 +212,7 @@ def test_a_device_that_cannot_be_had_is_an_error_that_says_why(driver, fail_to_s
 def test_memory_that_is_not_pinned_is_a_warning_where_that_may_be(driver, start_daemon):
     driver(PINNED_MIB=0)
     for pinning, warned in (("preferred", True), ("off", False)):
-        daemon = start_daemon(cache=CUDA | {"pin_secondary": pinning})
+        daemon = start_daemon(cache=CUDA | {"pin_lower": pinning})
         assert ("cannot be pinned" in daemon.log.read_text()) == warned
         assert run_client(daemon, "write", 1, PROMPTS)[0] == 0
         assert run_client(daemon, "check", 1, PROMPTS) == (0, f"cuda:0: {3 * PROMPTS} blocks, 0 wrong\n")

@@ -30,15 +30,15 @@ def tier(daemon, which):
 def test_both_tiers_are_described_and_counted(daemon):
     with Client(daemon.channel) as client:
         pools = {pool.tier: pool for pool in client.pools()}
-        assert set(pools) == {types_pb2.TIER_PRIMARY, types_pb2.TIER_SECONDARY}
+        assert set(pools) == {types_pb2.TIER_PRIMARY, types_pb2.TIER_SECOND}
         # One slot more than blocks: the spare slot for swaps.
-        assert pools[types_pb2.TIER_SECONDARY].num_slots == SECONDARY + 1
-        assert client.opened.cache.windows[0].secondary_blocks == SECONDARY
+        assert pools[types_pb2.TIER_SECOND].num_slots == SECONDARY + 1
+        assert client.opened.cache.windows[0].blocks[1] == SECONDARY
         assert list(client.opened.cache.windows[0].blocks) == [PRIMARY, SECONDARY]
         assert [(one.tier, one.name) for one in client.opened.cache.tiers] == [
-            (types_pb2.TIER_PRIMARY, "primary"), (types_pb2.TIER_SECONDARY, "secondary")]
-        assert tier(daemon, types_pb2.TIER_SECONDARY).capacity_blocks == SECONDARY
-        assert tier(daemon, types_pb2.TIER_SECONDARY).free_blocks == SECONDARY
+            (types_pb2.TIER_PRIMARY, "primary"), (types_pb2.TIER_SECOND, "secondary")]
+        assert tier(daemon, types_pb2.TIER_SECOND).capacity_blocks == SECONDARY
+        assert tier(daemon, types_pb2.TIER_SECOND).free_blocks == SECONDARY
 
 
 def test_a_prefix_is_offloaded_and_onboarded_with_its_bytes(daemon):
@@ -48,7 +48,7 @@ def test_a_prefix_is_offloaded_and_onboarded_with_its_bytes(daemon):
         assert writer.run(prompt) == 0
         assert client.offload(prompt) == 3
         assert tier(daemon, types_pb2.TIER_PRIMARY).free_blocks == PRIMARY
-        assert tier(daemon, types_pb2.TIER_SECONDARY).cached_blocks == 3
+        assert tier(daemon, types_pb2.TIER_SECOND).cached_blocks == 3
         writer.kv[:] = -1  # The primary tier has no bytes of it any more.
         assert client.match(prompt).matched_tokens == 11
         moved = client.prefetch(prompt[:8])
@@ -58,7 +58,7 @@ def test_a_prefix_is_offloaded_and_onboarded_with_its_bytes(daemon):
         assert writer.run(prompt + [1]) == 12
         counted = window(daemon)
         assert (counted.offloaded_blocks_total, counted.onboarded_blocks_total) == (3, 3)
-        assert counted.secondary_hit_tokens_total == 4
+        assert counted.lower_hit_tokens_total == 4
 
 
 def test_four_tiers_are_four_lines_of_the_configuration(start_daemon):
@@ -100,14 +100,14 @@ def test_sequences_never_read_a_byte_that_is_not_theirs(daemon):
         matched = sum(writer.run([rng.randrange(2) for _ in range(rng.randrange(1, 25))]) for _ in range(400))
         counted = window(daemon)
         assert matched == counted.prefix_hit_tokens_total > 1000
-        assert counted.secondary_hit_tokens_total > 100
+        assert counted.lower_hit_tokens_total > 100
         assert counted.displaced_blocks_total > 10
         assert counted.partial_copies_total > 10
         assert counted.lost_blocks_total == 0
     copies = daemon.status().transfers
     assert copies.failed_total == 0
     moved = {(direction.source, direction.target): direction.copies_total for direction in copies.directions}
-    assert moved[types_pb2.TIER_PRIMARY, types_pb2.TIER_SECONDARY] >= counted.offloaded_blocks_total
+    assert moved[types_pb2.TIER_PRIMARY, types_pb2.TIER_SECOND] >= counted.offloaded_blocks_total
 
 
 def test_a_priority_ends_with_its_duration(daemon):
@@ -151,7 +151,7 @@ def test_the_command_line_does_it_too(daemon, tmp_path):
         client.cache(1, range(12), namespace=types_pb2.Namespace(cache_salt="s"))
         named = ["--token-file", str(prompt), "--salt", "s"]
         assert pagodactl(daemon, "offload", *named) == {"blocks": 3}
-        assert tier(daemon, types_pb2.TIER_SECONDARY).cached_blocks == 3
+        assert tier(daemon, types_pb2.TIER_SECOND).cached_blocks == 3
         moved = pagodactl(daemon, "prefetch", *named)
         assert moved.pop("elapsed_seconds") > 0
         assert moved == {"blocks": 3, "fetched_blocks": 0, "matched_tokens": 12}
@@ -169,4 +169,4 @@ def test_bytes_and_lists_say_how_large_tiers_are(start_daemon):
     block_bytes = 2 * 2 * 2 * 4 * 8 * 4  # Layers, K and V, heads, tokens, elements, bytes each.
     daemon = start_daemon(cache={"primary": f"{10 * block_bytes}B", "secondary": [3]})
     assert tier(daemon, types_pb2.TIER_PRIMARY).capacity_blocks == 10
-    assert tier(daemon, types_pb2.TIER_SECONDARY).capacity_blocks == 3
+    assert tier(daemon, types_pb2.TIER_SECOND).capacity_blocks == 3

@@ -187,9 +187,9 @@ TEST_P(BeamTest, PreemptedAsAWholeItGoesOnLater) {
   uint64_t preemptions = 0;
   for (const Preemption preemption : {Preemption::kOffload, Preemption::kRecompute}) {
     // With a budget of three tokens, some beams are ahead of others when the search pauses.
-    for (const auto& [secondary, budget] : {std::pair(0u, 512u), {64u, 512u}, {64u, 3u}}) {
+    for (const auto& [lower, budget] : {std::pair(0u, 512u), {64u, 512u}, {64u, 3u}}) {
       World world({.windows = GetParam(),
-                   .blocks = {.primary_blocks = 26, .secondary_blocks = secondary},
+                   .blocks = {.primary_blocks = 26, .lower_blocks = lower},
                    .options = {.max_step_tokens = budget, .preemption = preemption}});
       std::vector<GenerateRequest> requests;
       for (uint64_t i = 0; i < 9; ++i) {
@@ -204,7 +204,7 @@ TEST_P(BeamTest, PreemptedAsAWholeItGoesOnLater) {
 
 TEST_P(BeamTest, AHigherPriorityTakesItsPlace) {
   World world({.windows = GetParam(),
-               .blocks = {.primary_blocks = 128, .secondary_blocks = 64},
+               .blocks = {.primary_blocks = 128, .lower_blocks = 64},
                .options = {.max_running_sequences = 6}});
   const GenerateRequest low = Search(1, 30, 30, 6);
   GenerateRequest high = Search(2, 25, 10, 3);
@@ -571,7 +571,7 @@ TEST_P(BeamTest, HundredsOfRequestsOnASmallPool) {
     SearchCrowd crowd = MakeSearchCrowd(random, seed);
     World world(
         {.windows = GetParam(),
-         .blocks = {.primary_blocks = 64, .secondary_blocks = 32},
+         .blocks = {.primary_blocks = 64, .lower_blocks = 32},
          .options = {.max_step_tokens = 48, .max_running_sequences = 16},
          // From time to time a copy is lost.
          .before_copy =

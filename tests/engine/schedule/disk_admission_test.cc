@@ -26,7 +26,7 @@ constexpr absl::Duration kSlowToken = absl::Milliseconds(2);
 
 // A world with a disk below two tiers of memory. 16 blocks can be fetched at once.
 World::Setting WithDisk(absl::Duration time_per_token = {}) {
-  return {.blocks = {.primary_blocks = 40, .secondary_blocks = 64, .disk_blocks = 400},
+  return {.blocks = {.primary_blocks = 40, .lower_blocks = 64, .disk_blocks = 400},
           .time_per_token = time_per_token};
 }
 
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(Windows, SeveralFetchesTest,
 
 TEST_P(SeveralFetchesTest, BringALongPrefix) {
   World::Setting setting = WithDisk(kSlowToken);
-  setting.blocks.secondary_blocks = 16;
+  setting.blocks.lower_blocks = 16;
   setting.windows = GetParam();
   Make(setting);
   const GenerateRequest request = RandomRequest(1, 100, 5);
@@ -310,7 +310,7 @@ TEST_F(DiskAdmissionTest, OneThatWaitsGoesOnInAnotherSession) {
 }
 
 TEST_F(DiskAdmissionTest, WithoutADiskNobodyAsksForOne) {
-  World world({.blocks = {.primary_blocks = 16, .secondary_blocks = 16}});
+  World world({.blocks = {.primary_blocks = 16, .lower_blocks = 16}});
   std::vector<GenerateRequest> requests;
   for (uint64_t i = 0; i < 10; ++i) requests.push_back(RandomRequest(i % 4, 60, 5));
   world.ExpectSoloAnswers(requests);
@@ -324,7 +324,7 @@ TEST_F(DiskAdmissionTest, AnswersDoNotDependOnTheDisk) {
   for (const bool sliding : {false, true}) {
     SCOPED_TRACE(sliding ? "with a sliding window" : "full attention");
     World::Setting setting = WithDisk();
-    setting.blocks = {.primary_blocks = 60, .secondary_blocks = 48, .disk_blocks = 250};
+    setting.blocks = {.primary_blocks = 60, .lower_blocks = 48, .disk_blocks = 250};
     if (sliding) setting.windows = {WindowSize(20), kFullAttention};
     setting.options = {.max_step_tokens = 40, .max_running_sequences = 6};
     setting.time_per_token = absl::Microseconds(200);

@@ -145,7 +145,7 @@ TEST_P(CrowdTest, FiveHundredRequestsOnASmallPool) {
     CrowdRun run{.crowd = MakeCrowd(seed, 500)};
     std::mt19937_64 random(seed);
     World world({.windows = GetParam(),
-                 .blocks = {.primary_blocks = 40, .secondary_blocks = 24},
+                 .blocks = {.primary_blocks = 40, .lower_blocks = 24},
                  .options = {.max_step_tokens = 48, .max_running_sequences = 24},
                  // From time to time a copy is lost.
                  .before_copy =

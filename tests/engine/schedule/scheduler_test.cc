@@ -82,9 +82,9 @@ TEST_P(WindowsTest, APrefixIsComputedOnce) {
 
 TEST_P(WindowsTest, APreemptedSequenceGoesOnLater) {
   for (const Preemption preemption : {Preemption::kOffload, Preemption::kRecompute}) {
-    for (const uint32_t secondary : {0u, 32u}) {
+    for (const uint32_t lower : {0u, 32u}) {
       World world({.windows = GetParam(),
-                   .blocks = {.primary_blocks = 12, .secondary_blocks = secondary},
+                   .blocks = {.primary_blocks = 12, .lower_blocks = lower},
                    .options = {.preemption = preemption}});
       std::vector<GenerateRequest> requests;
       for (uint64_t i = 0; i < 6; ++i) requests.push_back(Request(i, 20 + i, 50));
@@ -133,9 +133,8 @@ TEST_P(WindowsTest, WhoContinuesASampleFindsItsOwnTokens) {
 
 TEST_P(WindowsTest, DraftTokensOfAPreemptedSequence) {
   for (const uint64_t seed : {1, 2, 3, 4}) {
-    World world({.windows = GetParam(),
-                 .blocks = {.primary_blocks = 14, .secondary_blocks = 16},
-                 .period = 5});
+    World world(
+        {.windows = GetParam(), .blocks = {.primary_blocks = 14, .lower_blocks = 16}, .period = 5});
     std::vector<GenerateRequest> requests;
     for (uint64_t i = 0; i < 6; ++i) {
       requests.push_back(Request(seed * 10 + i, 18 + i, 50));
@@ -221,7 +220,7 @@ TEST_P(WindowsTest, SamplesOfOneToken) {
 }
 
 TEST_P(WindowsTest, SamplesThatDoNotFitTogether) {
-  World world({.windows = GetParam(), .blocks = {.primary_blocks = 14, .secondary_blocks = 16}});
+  World world({.windows = GetParam(), .blocks = {.primary_blocks = 14, .lower_blocks = 16}});
   GenerateRequest request = Request(6, 30, 40);
   request.num_samples = 5;
   request.sampling = {.temperature = 1.0f, .seed = 9};

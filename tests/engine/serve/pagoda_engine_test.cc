@@ -172,12 +172,11 @@ TEST(RequestLineTest, AnswersAreOneLine) {
                                           .queue_time = absl::Milliseconds(1),
                                           .time_to_first_token = absl::Microseconds(1500),
                                           .total_time = absl::Milliseconds(2)}};
-  EXPECT_EQ(
-      AnswerLine(7, generated),
-      R"({"id":7,"tokens":[5,6],"prompt_tokens":9,"reused_tokens":8,"reused_secondary_tokens":0,)"
-      R"("generated_tokens":2,"finish_reason":"stop token","time_to_first_token_ms":1.5,)"
-      R"("queue_ms":1.0,"total_ms":2.0,"tokens_per_second":2000.0,"preemptions":1,)"
-      R"("drafted_tokens":4,"accepted_draft_tokens":3})");
+  EXPECT_EQ(AnswerLine(7, generated),
+            R"({"id":7,"tokens":[5,6],"prompt_tokens":9,"reused_tokens":8,"reused_lower_tokens":0,)"
+            R"("generated_tokens":2,"finish_reason":"stop token","time_to_first_token_ms":1.5,)"
+            R"("queue_ms":1.0,"total_ms":2.0,"tokens_per_second":2000.0,"preemptions":1,)"
+            R"("drafted_tokens":4,"accepted_draft_tokens":3})");
   Generated search = generated;
   search.tokens.push_back({7});
   search.report.finish_reasons.push_back(FinishReason::kLength);

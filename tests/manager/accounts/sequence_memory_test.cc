@@ -28,10 +28,10 @@ constexpr uint32_t kBlocks = 8192;
 
 class SequenceMemoryTest : public ::testing::Test {
  protected:
-  void Make(std::vector<TenantOptions> tenants, SequenceAccounts::Limits limits,
-            uint32_t secondary = 0, uint32_t blocks = kBlocks) {
+  void Make(std::vector<TenantOptions> tenants, SequenceAccounts::Limits limits, uint32_t lower = 0,
+            uint32_t blocks = kBlocks) {
     core_ = *BlockManager::Create({.layout = TinyLayout(kTokensPerBlock),
-                                   .tiers = HostTiers({blocks}, {secondary}),
+                                   .tiers = HostTiers({blocks}, {lower}),
                                    .epoch = Epoch{1},
                                    .tenants = std::move(tenants),
                                    .sequence_limits = limits});
@@ -385,7 +385,7 @@ TEST_F(SequenceMemoryTest, ForksHaveTheExtraIdsOfTheirOwnCuts) {
 // --- What the slots of a fork wait for ---
 
 TEST_F(SequenceMemoryTest, AForkAndADescriptionTellTheTicketThatTheirSlotsWaitFor) {
-  Make({}, {}, /*secondary=*/8, /*blocks=*/16);
+  Make({}, {}, /*lower=*/8, /*blocks=*/16);
   const SessionId session = Open();
   const std::vector<TokenId> prompt = Range(12);
   ASSERT_TRUE(Run(session, AddSequence{.sequence = SequenceId{1}, .tokens = prompt}).ok());

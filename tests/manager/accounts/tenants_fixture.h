@@ -23,9 +23,9 @@ inline constexpr uint32_t kTokensPerBlock = 4;
 
 class TenantsTest : public ::testing::Test {
  protected:
-  void Make(std::vector<TenantOptions> tenants, uint32_t secondary = 0) {
+  void Make(std::vector<TenantOptions> tenants, uint32_t lower = 0) {
     core_ = *BlockManager::Create({.layout = TinyLayout(kTokensPerBlock),
-                                   .tiers = HostTiers({kBlocks}, {secondary}),
+                                   .tiers = HostTiers({kBlocks}, {lower}),
                                    .pin_budget_permille = 500,
                                    .epoch = Epoch{1},
                                    .tenants = std::move(tenants)});

@@ -16,7 +16,7 @@
 namespace pagoda {
 namespace {
 
-constexpr size_t kPrimary = 0, kSecondary = 1;
+constexpr size_t kPrimary = 0, kLower = 1;
 
 // "3:2 5:1": two durations in the bucket of bound 3, one in that of bound 5.
 std::string Buckets(const DurationHistogram& histogram) {
@@ -59,10 +59,9 @@ TEST(ReuseIntervalsTest, EveryPlaceInAPromptIsInTheSampleAsOften) {
 // A core that follows every block. Time passes between the actions of its sequences.
 class LivesTest : public ::testing::Test {
  protected:
-  void Make(uint32_t primary, uint32_t secondary = 0, uint32_t sample = 1) {
-    core_ = *BlockManager::Create({.layout = TinyLayout(4),
-                                   .tiers = HostTiers({primary}, {secondary}),
-                                   .reuse_sample = sample});
+  void Make(uint32_t primary, uint32_t lower = 0, uint32_t sample = 1) {
+    core_ = *BlockManager::Create(
+        {.layout = TinyLayout(4), .tiers = HostTiers({primary}, {lower}), .reuse_sample = sample});
     session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
   }
   // A prompt of two blocks, whose tokens are all `first`.
@@ -103,7 +102,7 @@ TEST_F(LivesTest, ALifeRunsFromStoredToRemovedAndIdlenessFromTheLastRelease) {
   EXPECT_EQ(Buckets(lives.idle_before_eviction[kPrimary]), "30:2");
   EXPECT_NEAR(lives.idle_before_eviction[kPrimary].sum_seconds(), 40, 1e-6);
   EXPECT_EQ(Buckets(lives.reuse_gap[kPrimary]), "");
-  EXPECT_EQ(Buckets(lives.lifetime[kSecondary]), "");
+  EXPECT_EQ(Buckets(lives.lifetime[kLower]), "");
 }
 
 TEST_F(LivesTest, AGapIsFromTheLastReleaseToTheNextMatch) {
@@ -154,17 +153,17 @@ TEST_F(LivesTest, WhatGoesDownIsMeasuredWhereItEnds) {
   Pass(absl::Seconds(15));
   Add(3, Prompt(1));  // Onboarded again, 20 seconds after its last use.
   CompleteCopies();
-  EXPECT_GE(Intervals().reuse_gap[kSecondary].total(), 1u);
-  EXPECT_NEAR(Intervals().reuse_gap[kSecondary].sum_seconds() / 20,
-              static_cast<double>(Intervals().reuse_gap[kSecondary].total()), 1e-6);
+  EXPECT_GE(Intervals().reuse_gap[kLower].total(), 1u);
+  EXPECT_NEAR(Intervals().reuse_gap[kLower].sum_seconds() / 20,
+              static_cast<double>(Intervals().reuse_gap[kLower].total()), 1e-6);
   Free(3);
   Pass(absl::Hours(2));
   Add(4, Prompt(4));  // Needs slots in both tiers.
   CompleteCopies();
   const ReuseIntervals::Histograms lives = Intervals();
-  EXPECT_GE(lives.idle_before_eviction[kSecondary].total(), 1u);
+  EXPECT_GE(lives.idle_before_eviction[kLower].total(), 1u);
   EXPECT_EQ(lives.idle_before_eviction[kPrimary].total(), 0u);
-  EXPECT_EQ(lives.lifetime[kSecondary].total(), lives.idle_before_eviction[kSecondary].total());
+  EXPECT_EQ(lives.lifetime[kLower].total(), lives.idle_before_eviction[kLower].total());
 }
 
 TEST_F(LivesTest, WithoutASampleNothingIsMeasured) {

@@ -248,7 +248,7 @@ TEST_F(BlockExchangeTest, WithoutRoomNothingIsFetched) {
 }
 
 TEST_F(BlockExchangeTest, SlotsAreWrittenAfterTheirOldBlocksAreOffloaded) {
-  ExchangedCache slow({.blocks = 12, .secondary_blocks = 12, .copy_delay = absl::Milliseconds(20)});
+  ExchangedCache slow({.blocks = 12, .lower_blocks = 12, .copy_delay = absl::Milliseconds(20)});
   slow.Compute(TokensOf(8, 40));
   const auto exchange = Exchange(slow, store_);
   EXPECT_EQ(Fetch(*exchange, tokens_).fetched_tokens, 40u);
@@ -257,7 +257,7 @@ TEST_F(BlockExchangeTest, SlotsAreWrittenAfterTheirOldBlocksAreOffloaded) {
 }
 
 TEST_F(BlockExchangeTest, AFetchEndsByItsDeadlineWhileCopiesRun) {
-  ExchangedCache slow({.blocks = 12, .secondary_blocks = 12, .copy_delay = absl::Seconds(1)});
+  ExchangedCache slow({.blocks = 12, .lower_blocks = 12, .copy_delay = absl::Seconds(1)});
   slow.Compute(TokensOf(8, 40));
   const int gets = store_.calls(Call::kGet);
   {
@@ -273,7 +273,7 @@ TEST_F(BlockExchangeTest, AFetchEndsByItsDeadlineWhileCopiesRun) {
 
 TEST_F(BlockExchangeTest, ABlockWhoseCopyFailsIsNotPublished) {
   std::atomic<bool> copies_fail = false;
-  ExchangedCache cache({.blocks = 12, .secondary_blocks = 12, .copies_fail = &copies_fail});
+  ExchangedCache cache({.blocks = 12, .lower_blocks = 12, .copies_fail = &copies_fail});
   cache.Compute(TokensOf(8, 40));
   cache.Compute(TokensOf(9, 40));  // Some of the first prompt's blocks go to the second tier.
   cache.WaitForCopies();

@@ -186,7 +186,7 @@ TEST(BlockExchangeStormTest, NoEngineFindsWrongBytes) {
       return roll < 15 ? kBad[roll % 4] : StoreOutcome::kOk;
     });
     ExchangedCache caches[2] = {ExchangedCache({.blocks = 24,
-                                                .secondary_blocks = seed % 2 == 0 ? 8u : 0u,
+                                                .lower_blocks = seed % 2 == 0 ? 8u : 0u,
                                                 .copy_delay = absl::Microseconds(seed % 4 * 200)}),
                                 ExchangedCache({.blocks = 16})};
     std::unique_ptr<BlockExchange> exchanges[2];

@@ -92,7 +92,7 @@ class ExchangeFixture : public testing::Test {
 
   const Tokens tokens_ = TokensOf(1, 10 * kBlockTokens + 3);
   OracleStore store_;
-  ExchangedCache here_, there_{{.secondary_blocks = 16, .name = "another name"}};
+  ExchangedCache here_, there_{{.lower_blocks = 16, .name = "another name"}};
   std::unique_ptr<BlockExchange> publisher_ = Exchange(here_, store_);
 };
 

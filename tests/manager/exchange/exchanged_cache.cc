@@ -60,15 +60,15 @@ ExchangedCache::ExchangedCache(const Options& options) {
   const CacheLayout layout = Require(CacheLayout::Create(std::move(spec)));
   const size_t windows = layout.windows().size();
   const std::vector<uint32_t> primary(windows, options.blocks);
-  std::vector<uint32_t> secondary, secondary_slots;
-  if (options.secondary_blocks > 0) {
-    secondary.assign(windows, options.secondary_blocks);
-    secondary_slots.assign(windows, SlotsFor(Tier(1), options.secondary_blocks));
+  std::vector<uint32_t> lower, lower_slots;
+  if (options.lower_blocks > 0) {
+    lower.assign(windows, options.lower_blocks);
+    lower_slots.assign(windows, SlotsFor(Tier(1), options.lower_blocks));
   }
-  pools_ = Require(PoolSet::Create(layout, {.tiers = {primary, secondary_slots}}, FreshInstance()));
+  pools_ = Require(PoolSet::Create(layout, {.tiers = {primary, lower_slots}}, FreshInstance()));
   manager_ = std::make_unique<SharedManager>(
       Require(BlockManager::Create({.layout = layout,
-                                    .tiers = HostTiers(primary, secondary),
+                                    .tiers = HostTiers(primary, lower),
                                     .pool_mappings = pools_->Mappings(),
                                     .epoch = Epoch(1),
                                     .tenants = options.tenants,

@@ -29,7 +29,7 @@ class ExchangedCache {
  public:
   struct Options {
     uint32_t blocks = 64;
-    uint32_t secondary_blocks = 0;
+    uint32_t lower_blocks = 0;
     std::string name = "cache";
     std::string model = "org/model";
     std::vector<WindowSize> windows = {kFullAttention};  // The windows of its layers.

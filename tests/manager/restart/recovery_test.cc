@@ -257,7 +257,7 @@ SlotChange Content(uint32_t w, SlotRef slot, uint32_t id, uint32_t parent,
 
 constexpr uint32_t kRoot = kNoBlock.value();
 constexpr SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex{slot}}; }
-constexpr SlotRef Secondary(uint32_t slot) { return {Tier(1), SlotIndex{slot}}; }
+constexpr SlotRef Lower(uint32_t slot) { return {Tier(1), SlotIndex{slot}}; }
 
 // Stamps the changes told, and recovers them.
 Recovery AfterTelling(const std::string& instance, std::vector<SlotChange> changes) {
@@ -306,7 +306,7 @@ TEST_F(RecoveryTest, ASlidingBlockWhoseBeginningNobodyHasIsDropped) {
 
 TEST_F(RecoveryTest, OfOneContentInBothTiersThePrimaryOneIsTaken) {
   const Recovery recovery =
-      AfterTelling(instance_, {Content(1, Secondary(3), 1, kRoot, {1, 1, 1, 1}),
+      AfterTelling(instance_, {Content(1, Lower(3), 1, kRoot, {1, 1, 1, 1}),
                                Content(1, Primary(4), 2, kRoot, {1, 1, 1, 1})});
   ASSERT_EQ(recovery.windows[1].blocks.size(), 1u);
   EXPECT_EQ(recovery.windows[1].blocks[0].slot, Primary(4));
@@ -317,12 +317,12 @@ TEST_F(RecoveryTest, OfOneContentInBothTiersThePrimaryOneIsTaken) {
 TEST_F(RecoveryTest, NoBlockIsNearerThanItsParentUnderFullAttention) {
   const Recovery recovery = AfterTelling(
       instance_,
-      {Content(1, Secondary(0), 1, kRoot, {1, 1, 1, 1}), Content(1, Primary(1), 2, 1, {2, 2, 2, 2}),
-       Content(1, Secondary(2), 3, 2, {3, 3, 3, 3}), Content(1, Primary(3), 4, 1, {4, 4, 4, 4}),
-       Content(1, Secondary(4), 5, 1, {4, 4, 4, 4}), Content(1, Secondary(5), 6, 5, {6, 6})});
+      {Content(1, Lower(0), 1, kRoot, {1, 1, 1, 1}), Content(1, Primary(1), 2, 1, {2, 2, 2, 2}),
+       Content(1, Lower(2), 3, 2, {3, 3, 3, 3}), Content(1, Primary(3), 4, 1, {4, 4, 4, 4}),
+       Content(1, Lower(4), 5, 1, {4, 4, 4, 4}), Content(1, Lower(5), 6, 5, {6, 6})});
   std::vector<SlotRef> slots;
   for (const RecoveredBlock& block : recovery.windows[1].blocks) slots.push_back(block.slot);
-  EXPECT_EQ(slots, (std::vector{Secondary(0), Secondary(4), Secondary(5)}));
+  EXPECT_EQ(slots, (std::vector{Lower(0), Lower(4), Lower(5)}));
   EXPECT_EQ(recovery.report.lost_by(RecoveryLoss::kNearerThanParent), 1u);
   EXPECT_EQ(recovery.report.lost_by(RecoveryLoss::kUnreachable), 1u);
   EXPECT_EQ(recovery.report.lost_by(RecoveryLoss::kDuplicate), 1u);

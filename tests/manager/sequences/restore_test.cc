@@ -32,9 +32,9 @@ CacheLayout TwoWindows() {
 }
 
 std::unique_ptr<BlockManager> MakeJournalling(CacheLayout layout, std::vector<uint32_t> primary,
-                                              std::vector<uint32_t> secondary) {
+                                              std::vector<uint32_t> lower) {
   return *BlockManager::Create({.layout = std::move(layout),
-                                .tiers = HostTiers(std::move(primary), std::move(secondary)),
+                                .tiers = HostTiers(std::move(primary), std::move(lower)),
                                 .epoch = Epoch{1},
                                 .journal_slots = true});
 }

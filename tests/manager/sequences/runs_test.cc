@@ -33,7 +33,7 @@ enum class Way { kRuns, kOneByOne };
 struct Setting {
   std::string policy;
   bool sliding = false;
-  uint32_t secondary = 0;
+  uint32_t lower = 0;
   LifecycleEvents lifecycle = LifecycleEvents::kRaw;
   uint32_t tenants = 0;
   bool journal = false;
@@ -44,18 +44,18 @@ class World {
   World(const Setting& setting, Way way) : way_(way) {
     std::vector<LayerSpec> layers = {{.num_kv_heads = 1, .head_dim = 1}};
     std::vector<uint32_t> primary = {60};
-    std::vector<uint32_t> secondary = {setting.secondary};
+    std::vector<uint32_t> lower = {setting.lower};
     if (setting.sliding) {
       layers.push_back({.window = WindowSize{10}, .num_kv_heads = 1, .head_dim = 1});
       primary.push_back(40);
-      secondary.push_back(setting.secondary);
+      lower.push_back(setting.lower);
     }
     std::vector<TenantOptions> tenants(setting.tenants);
     for (TenantOptions& tenant : tenants) tenant.name = "tenant";
     core_ = *BlockManager::Create(
         {.layout = *CacheLayout::Create(
              {.name = "test", .tokens_per_block = kBlockTokens, .layers = layers}),
-         .tiers = HostTiers(primary, setting.secondary == 0 ? std::vector<uint32_t>() : secondary),
+         .tiers = HostTiers(primary, setting.lower == 0 ? std::vector<uint32_t>() : lower),
          .eviction_policy = setting.policy,
          .lifecycle_events = setting.lifecycle,
          .epoch = Epoch{1},
@@ -275,7 +275,7 @@ class RunsTest : public ::testing::TestWithParam<std::string> {
         ASSERT_FALSE(HasFailure()) << "seed " << seed << " step " << step;
       }
       EXPECT_GT(twins.events(), 300u);
-      if (setting.secondary == 0) {
+      if (setting.lower == 0) {
         EXPECT_GT(twins.evicted(), 100u);
       }
     }
@@ -290,7 +290,7 @@ TEST_P(RunsTest, WithEventsOfEveryBlockAndAJournal) {
   Check({.lifecycle = LifecycleEvents::kAll, .journal = true});
 }
 TEST_P(RunsTest, WithASlidingWindow) { Check({.sliding = true}); }
-TEST_P(RunsTest, WithATierBelow) { Check({.secondary = 40, .journal = true}); }
+TEST_P(RunsTest, WithATierBelow) { Check({.lower = 40, .journal = true}); }
 TEST_P(RunsTest, WithATenant) { Check({.lifecycle = LifecycleEvents::kAll, .tenants = 1}); }
 
 // The blocks of each Stored event of a prompt of 10,000 blocks, for both ways.

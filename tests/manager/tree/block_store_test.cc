@@ -18,7 +18,7 @@ using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 
 SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex{slot}}; }
-SlotRef Secondary(uint32_t slot) { return {Tier(1), SlotIndex{slot}}; }
+SlotRef Lower(uint32_t slot) { return {Tier(1), SlotIndex{slot}}; }
 
 BlockStore SmallStore() {
   return BlockStore({.tokens_per_block = TokensPerBlock(4), .num_ids = 7});
@@ -71,7 +71,7 @@ TEST(BlockStoreTest, LifeBeginsWithNothingOfTheOneBefore) {
   BlockStore store = SmallStore();
   const BlockId id = store.TakeId(BlockState::kCached);
   Block& block = store[id];
-  store.SetSlot(id, Secondary(2));
+  store.SetSlot(id, Lower(2));
   const std::vector<TokenExtra> extras(4, {.extra_id = 7});
   store.SetExtras(id, extras);
   block.token_count = 4;
@@ -96,7 +96,7 @@ TEST(BlockStoreTest, ARenewedBlockKeepsItsSlotAndItsTokens) {
   BlockStore store = SmallStore();
   store.TakeId(BlockState::kCached);
   const BlockId id = store.TakeId(BlockState::kCached);
-  store.SetSlot(id, Secondary(1));
+  store.SetSlot(id, Lower(1));
   Block& block = store[id];
   const std::vector<TokenExtra> extras(4, {.extra_id = 7});
   store.tokens(id)[3] = 9;
@@ -109,7 +109,7 @@ TEST(BlockStoreTest, ARenewedBlockKeepsItsSlotAndItsTokens) {
   store.Renew(id, BlockState::kPrivate);
   EXPECT_EQ(store.handle(id), (BlockHandle{id, Generation{2}, SlotIndex{1}}));
   EXPECT_EQ(block.state(), BlockState::kPrivate);
-  EXPECT_EQ(store.slot(id), Secondary(1));
+  EXPECT_EQ(store.slot(id), Lower(1));
   EXPECT_EQ(store.tokens(id)[3], 9);
   EXPECT_EQ(block.refs, 1);
   EXPECT_EQ(block.token_count, 0);
@@ -122,8 +122,8 @@ TEST(BlockStoreTest, ARenewedBlockKeepsItsSlotAndItsTokens) {
 TEST(BlockStoreTest, BlockLiesInTheSlotThatWasSetLast) {
   BlockStore store = SmallStore();
   const BlockId id = store.TakeId(BlockState::kCached);
-  store.SetSlot(id, Secondary(5));
-  EXPECT_EQ(store.slot(id), Secondary(5));
+  store.SetSlot(id, Lower(5));
+  EXPECT_EQ(store.slot(id), Lower(5));
   EXPECT_EQ(store.handle(id), (BlockHandle{id, Generation{1}, SlotIndex{5}}));
   store.SetSlot(id, Primary(0));
   EXPECT_EQ(store.slot(id), Primary(0));

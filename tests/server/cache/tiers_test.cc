@@ -1,4 +1,4 @@
-// A daemon with a secondary tier and several windows: sizes, moves, and their counters.
+// A daemon with a lower tier and several windows: sizes, moves, and their counters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ TEST_F(TiersTest, MovesAreCountedInTheStatus) {
   const v1::GetStatusResponse status = Status();
   const v1::WindowStatus& window = status.windows(0);
   ASSERT_EQ(window.tiers_size(), 2);
-  EXPECT_EQ(window.tiers(1).tier(), v1::TIER_SECONDARY);
+  EXPECT_EQ(window.tiers(1).tier(), v1::TIER_SECOND);
   EXPECT_EQ(window.tiers(1).capacity_blocks(), 8u);
   EXPECT_EQ(window.tiers(0).pinned_blocks(), 2u);
   EXPECT_EQ(window.tiers(1).pinned_blocks(), 1u);
@@ -78,7 +78,7 @@ TEST_F(TiersTest, MovesAreCountedInTheStatus) {
   EXPECT_EQ(window.pinned_blocks(), 3u);
   EXPECT_EQ(window.pin_budget_blocks(), (kTestBlocks + 8) / 4);
   EXPECT_EQ(status.pins(), 1u);
-  EXPECT_EQ(status.cache().windows(0).secondary_blocks(), 8u);
+  EXPECT_EQ(status.cache().windows(0).blocks(1), 8u);
   EXPECT_EQ(status.cache().windows(0).blocks(1), 8u);
   ASSERT_EQ(status.cache().tiers_size(), 2);
   EXPECT_EQ(status.cache().tiers(0).tier(), v1::TIER_PRIMARY);
@@ -91,7 +91,7 @@ TEST_F(TiersTest, MovesAreCountedInTheStatus) {
   ASSERT_EQ(status.transfers().directions_size(), 2);
   const v1::TransferDirection& down = status.transfers().directions(0);
   EXPECT_EQ(down.source(), v1::TIER_PRIMARY);
-  EXPECT_EQ(down.target(), v1::TIER_SECONDARY);
+  EXPECT_EQ(down.target(), v1::TIER_SECOND);
   EXPECT_EQ(down.source_name(), "primary");
   EXPECT_EQ(down.target_name(), "secondary");
   EXPECT_EQ(down.copies_total(), 3u);
@@ -116,8 +116,8 @@ TEST_F(TiersTest, WhatCameUpGoesDownFreely) {
   ASSERT_TRUE(admin().InspectPrefix(NewContext().get(), request, &response).ok());
   ASSERT_THAT(response.blocks(), SizeIs(3));
   EXPECT_EQ(response.blocks(1).tier(), v1::TIER_PRIMARY);
-  EXPECT_THAT(response.blocks(1).lower_tiers(), ElementsAre(v1::TIER_SECONDARY));
-  EXPECT_EQ(response.blocks(2).tier(), v1::TIER_SECONDARY);
+  EXPECT_THAT(response.blocks(1).lower_tiers(), ElementsAre(v1::TIER_SECOND));
+  EXPECT_EQ(response.blocks(2).tier(), v1::TIER_SECOND);
   EXPECT_THAT(response.blocks(2).lower_tiers(), IsEmpty());
 
   EXPECT_EQ(Run(session, OffloadOp(TokensTo(12))).offload_prefix().blocks(), 2u);

@@ -241,7 +241,7 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"cache: {primary: x%}", "'x%'", "50%"},
       {"cache: {primary_memory: gpu}", "'gpu'", "auto, host, cuda"},
       {"cache: {device: -1}", "'-1'", "0 to 1023"},
-      {"cache: {pin_secondary: true}", "'true'", "required, preferred, off"},
+      {"cache: {pin_lower: true}", "'true'", "required, preferred, off"},
       {"cache: {huge_pages: 4KiB}", "'4KiB'", "auto, 2MiB, 1GiB, off"},
       {"cache: {secondary: 268435457}", "secondary", "0 to 268435456"},
       {"cache: {secondary: {blocks: 3}}", "a mapping", "blocks"},
@@ -407,7 +407,7 @@ TEST(ConfigTest, TenantsAndOperatorsAreRead) {
       "tenants:\n"
       "- {name: a, tokens_file: a.tokens, subjects: [x, y], share: 3, primary_blocks: 7, "
       "max_priority: 4, max_sequences: 100, max_sequence_bytes: 5000}\n"
-      "- {name: b, shares: true, secondary_blocks: 9}\n"
+      "- {name: b, shares: true, quotas: {tier: primary, blocks: 9}}\n"
       "operators: {tokens_file: ops, subjects: root}\n"
       "default_tenant: {share: 5}\n",
       "pagodad.yaml");
@@ -426,7 +426,8 @@ TEST(ConfigTest, TenantsAndOperatorsAreRead) {
   EXPECT_EQ(config->tenants[1].quota.max_sequences, 0u);
   EXPECT_EQ(config->tenants[1].max_priority, 0u);
   EXPECT_TRUE(config->tenants[1].shares);
-  EXPECT_EQ(config->tenants[1].quota.secondary_blocks, 9u);
+  ASSERT_EQ(config->tenants[1].quota.tiers.size(), 1u);
+  EXPECT_EQ(config->tenants[1].quota.tiers[0].blocks, 9u);
   EXPECT_THAT(config->operators.subjects, ElementsAre("root"));
   EXPECT_EQ(config->default_tenant_share, 5u);
   EXPECT_TRUE(config->knows_callers());
@@ -455,7 +456,7 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   config.cache.secondary = FractionBudget{.fraction = 0.125};
   config.cache.primary_memory = PrimaryMemory::kCuda;
   config.cache.device = 3;
-  config.cache.pin_secondary = Pinning::kPreferred;
+  config.cache.pin_lower = Pinning::kPreferred;
   config.cache.huge_pages = HugePages::k1GiB;
   config.cache.layers = {{.count = 3, .window = 7}, {.kind = KvKind::kKeyOnly}};
   config.cache.eviction_policy = EvictionPolicyNames().back();
@@ -478,7 +479,7 @@ TEST(ConfigTest, PrintedConfigurationReadsBack) {
   EXPECT_EQ(read->cache.primary_memory, PrimaryMemory::kCuda);
   EXPECT_EQ(read->cache.device, 3u);
   EXPECT_EQ(read->cache.model.Identity(), "org/tiny@v1");
-  EXPECT_EQ(read->cache.pin_secondary, Pinning::kPreferred);
+  EXPECT_EQ(read->cache.pin_lower, Pinning::kPreferred);
   EXPECT_EQ(read->cache.huge_pages, HugePages::k1GiB);
   EXPECT_EQ(std::get<FractionBudget>(read->cache.secondary).fraction, 0.125);
   EXPECT_EQ(read->cache.layers.at(1).kind, KvKind::kKeyOnly);

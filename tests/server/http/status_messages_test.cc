@@ -95,7 +95,7 @@ TEST_F(EventToSummaryTest, SaysFromWhatToWhat) {
                       .priority = Change<Priority>{Priority{35}, Priority{80}}});
   EXPECT_EQ(summary.type(), v1::EVENT_TYPE_UPDATED);
   EXPECT_THAT(summary.block_ids(), ElementsAre(5));
-  EXPECT_EQ(summary.tier().ShortDebugString(), "old_value: TIER_PRIMARY new_value: TIER_SECONDARY");
+  EXPECT_EQ(summary.tier().ShortDebugString(), "old_value: TIER_PRIMARY new_value: TIER_SECOND");
   EXPECT_EQ(summary.priority().ShortDebugString(), "old_value: 35 new_value: 80");
   EXPECT_FALSE(summary.has_lower_tiers() || summary.has_ended_pin());
 }
@@ -105,10 +105,10 @@ TEST_F(EventToSummaryTest, SaysWhereCopiesAre) {
   UpdatedEvent updated{.id = BlockId{5}, .tier = Change<Tier>{Tier(1), kPrimaryTier}};
   updated.lower = Change<TierSet>{{}, below};
   const v1::EventSummary up = Of(updated);
-  EXPECT_EQ(up.tier().ShortDebugString(), "old_value: TIER_SECONDARY new_value: TIER_PRIMARY");
-  EXPECT_EQ(up.lower_tiers().ShortDebugString(), "new_value: TIER_SECONDARY");
+  EXPECT_EQ(up.tier().ShortDebugString(), "old_value: TIER_SECOND new_value: TIER_PRIMARY");
+  EXPECT_EQ(up.lower_tiers().ShortDebugString(), "new_value: TIER_SECOND");
   const v1::EventSummary stored = Of(StoredEvent{.blocks = {{.id = BlockId{1}, .lower = below}}});
-  EXPECT_THAT(stored.stored().lower_tiers(), ElementsAre(v1::TIER_SECONDARY));
+  EXPECT_THAT(stored.stored().lower_tiers(), ElementsAre(v1::TIER_SECOND));
   EXPECT_THAT(Of(StoredEvent{.blocks = {{.id = BlockId{1}}}}).stored().lower_tiers(), IsEmpty());
 }
 
@@ -152,7 +152,7 @@ TEST(HistoryToProtoTest, HasAColumnForEachTotalAndTier) {
   const StatusSample first{.time = absl::UnixEpoch() + absl::Seconds(2),
                            .lookup_tokens = 1,
                            .hit_tokens = 2,
-                           .secondary_hit_tokens = 3,
+                           .lower_hit_tokens = 3,
                            .allocated_blocks = 4,
                            .evicted_blocks = 5,
                            .offloaded_blocks = 6,
@@ -168,12 +168,12 @@ TEST(HistoryToProtoTest, HasAColumnForEachTotalAndTier) {
   EXPECT_EQ(*JsonOf(history),
             R"({"times":["1970-01-01T00:00:02Z","1970-01-01T00:00:04Z"],)"
             R"("prefix_lookup_tokens_total":["1","1"],"prefix_hit_tokens_total":["2","2"],)"
-            R"("secondary_hit_tokens_total":["3","3"],"allocated_blocks_total":["4","4"],)"
+            R"("lower_hit_tokens_total":["3","3"],"allocated_blocks_total":["4","4"],)"
             R"("evicted_blocks_total":["5","5"],"offloaded_blocks_total":["6","6"],)"
             R"("onboarded_blocks_total":["7","7"],"copied_bytes_total":["8","8"],)"
             R"("revision":["9","9"],"tiers":[)"
             R"({"tier":"TIER_PRIMARY","name":"hbm","used_blocks":["10","12"]},)"
-            R"({"tier":"TIER_SECONDARY","name":"dram","used_blocks":["11","13"]}],)"
+            R"({"tier":"TIER_SECOND","name":"dram","used_blocks":["11","13"]}],)"
             R"("interval":"2s"})");
 }
 

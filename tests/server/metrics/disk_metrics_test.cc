@@ -164,10 +164,10 @@ TEST(TransfersToStatusTest, WhatGoesToADiskIsATransfer) {
   EXPECT_EQ(status.directions(0).copies_total(), 3u);
   EXPECT_TRUE(status.directions(0).has_busy_time());
   EXPECT_EQ(status.directions(1).ShortDebugString(),
-            "source: TIER_SECONDARY target: TIER_THIRD copies_total: 114 bytes_total: 1400 "
+            "source: TIER_SECOND target: TIER_THIRD copies_total: 114 bytes_total: 1400 "
             "source_name: \"dram\" target_name: \"nvme\"");
   EXPECT_EQ(status.directions(2).ShortDebugString(),
-            "source: TIER_THIRD target: TIER_SECONDARY copies_total: 15 bytes_total: 1500 "
+            "source: TIER_THIRD target: TIER_SECOND copies_total: 15 bytes_total: 1500 "
             "source_name: \"nvme\" target_name: \"dram\"");
 }
 

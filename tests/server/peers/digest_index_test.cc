@@ -35,7 +35,7 @@ class IndexedCache {
  public:
   struct Options {
     uint32_t blocks = 24;
-    uint32_t secondary_blocks = 16;
+    uint32_t lower_blocks = 16;
     std::vector<WindowSize> windows = {kFullAttention};
     EventLog::Limits log = {};
   };
@@ -49,7 +49,7 @@ class IndexedCache {
         *BlockManager::Create(
             {.layout = *CacheLayout::Create(std::move(spec)),
              .tiers = HostTiers(std::vector<uint32_t>(windows, options.blocks),
-                                std::vector<uint32_t>(windows, options.secondary_blocks)),
+                                std::vector<uint32_t>(windows, options.lower_blocks)),
              .epoch = Epoch{1}}),
         &log_);
     client_ = *OpenLocalCacheClient(manager_.get(), "engine");
@@ -188,7 +188,7 @@ TEST(DigestIndexTest, ANameWithASecretIsNotTheDigest) {
 // before their parents: the ids that were freed last are given out first.
 TEST(DigestIndexTest, ASnapshotGivesTheSame) {
   std::mt19937 random(11);
-  IndexedCache cache({.blocks = 4000, .secondary_blocks = 100, .log = {.max_events = 50}});
+  IndexedCache cache({.blocks = 4000, .lower_blocks = 100, .log = {.max_events = 50}});
   for (int round = 0; round < 400; ++round) cache.Serve(RandomPrompt(random));
   for (int i = 0; i < 3; ++i) {
     Prompt prompt = {.name_space = {}, .tokens = {}};
@@ -207,7 +207,7 @@ TEST(DigestIndexTest, ASnapshotGivesTheSame) {
 TEST(DigestIndexTest, ASnapshotOfACacheThatChangesGivesTheSame) {
   std::mt19937 random(12);
   for (int round = 0; round < 5; ++round) {
-    IndexedCache cache({.blocks = 3000, .secondary_blocks = 500, .log = {.max_events = 10'000}});
+    IndexedCache cache({.blocks = 3000, .lower_blocks = 500, .log = {.max_events = 10'000}});
     const auto serve = [&] {
       Prompt prompt = RandomPrompt(random);
       // The beginnings are shared, and the ends are new: blocks are evicted everywhere.
@@ -231,8 +231,7 @@ TEST(DigestIndexTest, ASnapshotOfACacheThatChangesGivesTheSame) {
 TEST(DigestIndexTest, CatchesUpWithACacheThatChangesAllTheTime) {
   for (const size_t max_events : {60, 400, 100'000}) {
     std::mt19937 random(13);
-    IndexedCache cache(
-        {.blocks = 3000, .secondary_blocks = 200, .log = {.max_events = max_events}});
+    IndexedCache cache({.blocks = 3000, .lower_blocks = 200, .log = {.max_events = max_events}});
     for (int round = 0; round < 200; ++round) cache.Serve(RandomPrompt(random));
     DigestIndex index({.manager = &cache.manager()});
     const absl::Time end = absl::Now() + absl::Seconds(1);
@@ -258,7 +257,7 @@ TEST(DigestIndexTest, NeverNamesAWrongBlockOfASlidingWindow) {
   std::mt19937 random(17);
   for (const size_t max_events : {100'000, 20}) {
     IndexedCache cache({.blocks = 16,
-                        .secondary_blocks = 8,
+                        .lower_blocks = 8,
                         .windows = {WindowSize{8}, kFullAttention},
                         .log = {.max_events = max_events}});
     DigestIndex index({.manager = &cache.manager()});

@@ -45,7 +45,7 @@ class PeerCacheTest : public testing::Test {
     return *RunOne<Result>(*client_, operation);
   }
 
-  ExchangedCache cache_{{.blocks = 8, .secondary_blocks = 8}};
+  ExchangedCache cache_{{.blocks = 8, .lower_blocks = 8}};
   const Tokens tokens_ = TokensOf(1, 3 * kBlockTokens);
   std::function<void()> between_;
   std::shared_ptr<PeerCache> peer_;

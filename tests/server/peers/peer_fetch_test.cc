@@ -47,7 +47,7 @@ TEST(PeerFetchTest, ABlockCanBeFetchedAsSoonAsItIsCommitted) {
 }
 
 TEST(PeerFetchTest, BlocksComeFromEachTierInMemory) {
-  ExchangedCache here({.blocks = 20, .secondary_blocks = 40});
+  ExchangedCache here({.blocks = 20, .lower_blocks = 40});
   const auto server = StartPeer();
   Serve(*server, here);
   FetchingPeer there(*server);
@@ -134,7 +134,7 @@ TEST(PeerFetchTest, APublishIsRefusedAndHarmsNobody) {
 // The blocks that are fetched leave and come back all the time, in all tiers, and their slots get
 // other bytes. Each byte that the fetching side commits is checked.
 TEST(PeerFetchTest, NoWrongByteIsFetchedWhileBlocksAreEvicted) {
-  ExchangedCache here({.blocks = 24, .secondary_blocks = 16});
+  ExchangedCache here({.blocks = 24, .lower_blocks = 16});
   const auto server = StartPeer();
   Serve(*server, here);
   std::atomic<bool> ends = false;

@@ -21,7 +21,7 @@ TEST_F(CacheServiceTest, OpeningASessionTellsWhatIsCached) {
   EXPECT_EQ(opened.cache().tokens_per_block(), kTestTokensPerBlock);
   ASSERT_EQ(opened.cache().windows_size(), 1);
   EXPECT_EQ(opened.cache().windows(0).window_size(), 0u);
-  EXPECT_EQ(opened.cache().windows(0).primary_blocks(), kTestBlocks);
+  EXPECT_EQ(opened.cache().windows(0).blocks(0), kTestBlocks);
 }
 
 // The error message of OpenSession for a client of this model; "" if it opens a session.

@@ -342,7 +342,7 @@ class HeldMaterializeTest : public ::testing::Test {
     server_ = builder.BuildAndStart();
     stub_ = v1::CacheService::NewStub(
         grpc::CreateChannel(endpoint_, grpc::InsecureChannelCredentials()));
-    // The prompt's first two blocks come up from the secondary tier.
+    // The prompt's first two blocks come up from the lower tier.
     const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7, 8};
     copies_.Offload(session_, prompt);
     copies_.Finish();

@@ -401,7 +401,7 @@ TEST_F(PublisherTest, AnExchangeThatIsStoppedFirstIsHarmless) {
 
 // Ticks, engines, a store that comes and goes, and an end in the middle of it.
 TEST_F(PublisherTest, AStorm) {
-  Make({.blocks = 48, .secondary_blocks = 24}, {.max_in_flight = 4, .max_waiting = 16});
+  Make({.blocks = 48, .lower_blocks = 24}, {.max_in_flight = 4, .max_waiting = 16});
   std::atomic<uint32_t> judged = 0;
   store_.SetJudge([&judged](Call, const StoreKey&) {
     return judged++ % 5 == 0 ? StoreOutcome::kTimedOut : StoreOutcome::kOk;

@@ -243,7 +243,7 @@ TEST_F(HashWatchTest, OtherFiltersHoldToo) {
     EXPECT_EQ(event.removed().block_ids_size(), 0);
   }
   v1::WatchRequest tier = From(1, Hashes());
-  tier.add_tiers(v1::TIER_SECONDARY);
+  tier.add_tiers(v1::TIER_SECOND);
   for (const v1::Event& event : Read(tier)) EXPECT_FALSE(event.has_stored()) << "all begin above";
 }
 

@@ -45,12 +45,11 @@ std::vector<SimConfig::Window> DrawWindows(Random& random, uint32_t tokens_per_b
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
 
-  const bool with_secondary = random.Percent(60);
+  const bool with_lower = random.Percent(60);
   std::vector<SimConfig::Window> windows;
   for (const WindowSize size : sizes) {
-    const uint32_t secondary = with_secondary && !random.OneIn(6) ? DrawLowerBlocks(random) : 0;
-    windows.push_back(
-        {.size = size, .blocks = {random.Between(4, 8 + random.Below(17)), secondary}});
+    const uint32_t lower = with_lower && !random.OneIn(6) ? DrawLowerBlocks(random) : 0;
+    windows.push_back({.size = size, .blocks = {random.Between(4, 8 + random.Below(17)), lower}});
   }
   return windows;
 }
@@ -232,10 +231,10 @@ SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights) {
   SimConfig config{.seed = seed};
   config.tokens_per_block = 1u << random.Below(4);
   config.windows = DrawWindows(random, config.tokens_per_block);
-  const bool has_secondary =
+  const bool has_lower =
       std::any_of(config.windows.begin(), config.windows.end(),
                   [](const SimConfig::Window& window) { return window.has_lower(); });
-  config.num_tiers = has_secondary ? 2 : 1;
+  config.num_tiers = has_lower ? 2 : 1;
   config.max_holes = random.OneIn(3) ? random.Between(1, 3) : 0;
   const std::vector<std::string_view>& policies = EvictionPolicyNames();
   config.eviction_policy =

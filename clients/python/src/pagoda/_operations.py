@@ -146,8 +146,8 @@ def take_capacity(done: Any) -> values.Capacity:
 
 def offload(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
             multimodal_items: Sequence[values.MultimodalItem] = (), keys: Keys = ()) -> Call[values.Moved]:
-    """Moves the prefix's evictable blocks to the secondary tier, from its end up to the first block
-    that is held.
+    """Moves the prefix's evictable blocks to the tier below the primary one, from its end up to the
+    first block that is held.
 
     `keys`: instead of tokens, see Namespace.keyed.
     Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT.

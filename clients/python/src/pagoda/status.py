@@ -49,7 +49,7 @@ class WindowStatus:
     evicted_blocks_total: int
     prefix_lookup_tokens_total: int
     prefix_hit_tokens_total: int
-    secondary_hit_tokens_total: int
+    lower_hit_tokens_total: int
     displaced_blocks_total: int
     offloaded_blocks_total: int
     onboarded_blocks_total: int

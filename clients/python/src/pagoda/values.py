@@ -43,7 +43,7 @@ class Tier(_OpenEnum):
     """A tier by its place in the cache's list, from 1. CacheInfo.tiers has the names."""
 
     PRIMARY = 1
-    SECONDARY = 2
+    SECOND = 2
     THIRD = 3
     FOURTH = 4
 
@@ -197,8 +197,6 @@ class Window:
     """An attention window of the cache, `window_size` tokens wide; 0 is full attention."""
 
     window_size: int
-    primary_blocks: int
-    secondary_blocks: int
     blocks: tuple[int, ...] = ()
     """The blocks of each tier, in the order of CacheInfo.tiers."""
 
@@ -221,12 +219,11 @@ class CacheInfo:
     tokens_per_block: int
     windows: tuple[Window, ...]
     tiers: tuple[TierInfo, ...] = ()
-    """Nearest first. Empty if the daemon does not list them."""
+    """Nearest first."""
 
     @classmethod
     def take(cls, message: Any) -> "CacheInfo":
-        windows = tuple(Window(window.window_size, window.primary_blocks, window.secondary_blocks, tuple(window.blocks))
-                        for window in message.windows)
+        windows = tuple(Window(window.window_size, tuple(window.blocks)) for window in message.windows)
         tiers = tuple(TierInfo(Tier(tier.tier), tier.name, Medium(tier.medium)) for tier in message.tiers)
         return cls(message.name, message.model_fingerprint, message.tokens_per_block, windows, tiers)
 

@@ -36,7 +36,7 @@ class FakeAdmin final : public v1::AdminService::Service {
                          v1::GetStatusResponse* response) override {
     response->mutable_cache()->set_name("demo");
     v1::WindowStatus* window = response->add_windows();
-    for (const v1::Tier tier : {v1::TIER_PRIMARY, v1::TIER_SECONDARY}) {
+    for (const v1::Tier tier : {v1::TIER_PRIMARY, v1::TIER_SECOND}) {
       v1::TierInfo* info = response->mutable_cache()->add_tiers();
       info->set_tier(tier);
       info->set_medium(tier == v1::TIER_PRIMARY ? v1::MEDIUM_GPU : v1::MEDIUM_HOST);

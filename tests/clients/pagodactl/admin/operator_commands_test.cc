@@ -100,7 +100,7 @@ class FakeAdmin final : public v1::AdminService::Service {
     tenant->set_max_sequences(40);
     tenant->set_sequence_bytes(3 << 20);
     tenant->set_max_sequence_bytes(4 << 20);
-    for (const v1::Tier tier : {v1::TIER_PRIMARY, v1::TIER_SECONDARY}) {
+    for (const v1::Tier tier : {v1::TIER_PRIMARY, v1::TIER_SECOND}) {
       v1::TenantUse* use = tenant->add_use();
       use->set_tier(tier);
       use->set_used_blocks(1500);

@@ -42,7 +42,7 @@ TEST(EventTextTest, LinesTellWhatHappened) {
   EXPECT_THAT(Line("stored { blocks { block_id: 1 tokens: 9 } }"),
               HasSubstr("stored full 1 1 block 1 at the root"));
   EXPECT_THAT(
-      Line("updated { block_id: 4 tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY } }"),
+      Line("updated { block_id: 4 tier { old_value: TIER_PRIMARY new_value: TIER_SECOND } }"),
       HasSubstr("updated full 1 - block 4, tier primary -> secondary"));
   EXPECT_THAT(Line("updated { block_id: 4 ended_pin { pin_id: 3 why: PIN_END_EXPIRED } }"),
               HasSubstr("updated full 1 - block 4, pin 3 ended: expired"));
@@ -61,19 +61,18 @@ TEST(EventTextTest, LinesTellWhatHappened) {
 
 TEST(EventTextTest, TiersHaveTheNamesOfTheirCache) {
   v1::CacheInfo cache;
-  for (const auto& [tier, name] :
-       {std::pair(v1::TIER_PRIMARY, "hbm"), {v1::TIER_SECONDARY, "dram"}}) {
+  for (const auto& [tier, name] : {std::pair(v1::TIER_PRIMARY, "hbm"), {v1::TIER_SECOND, "dram"}}) {
     cache.add_tiers()->set_tier(tier);
     cache.mutable_tiers(cache.tiers_size() - 1)->set_name(name);
   }
   const v1::Event created = Parse(
-      "created { capacity { tier: TIER_PRIMARY blocks: 4 } capacity { tier: TIER_SECONDARY blocks: "
+      "created { capacity { tier: TIER_PRIMARY blocks: 4 } capacity { tier: TIER_SECOND blocks: "
       "8 } }");
   const v1::Event moved = Parse(
-      "updated { tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY }"
-      " lower_tiers { old_value: TIER_SECONDARY } }");
+      "updated { tier { old_value: TIER_PRIMARY new_value: TIER_SECOND }"
+      " lower_tiers { old_value: TIER_SECOND } }");
   const v1::Event stored =
-      Parse("stored { blocks { tier: TIER_PRIMARY lower_tiers: TIER_SECONDARY } }");
+      Parse("stored { blocks { tier: TIER_PRIMARY lower_tiers: TIER_SECOND } }");
   const auto line = [&](const v1::Event& event,
                         v1::EventContent content = v1::EVENT_CONTENT_TOKENS) {
     return EventLine(event, Terminal{}, content, cache);
@@ -100,12 +99,11 @@ TEST(EventTextTest, OfHashesLinesTellHashesAndTiers) {
   EXPECT_THAT(line("stored { blocks { block_hash: 255 tier: TIER_PRIMARY } }"),
               HasSubstr("stored full 1 - hash 00000000000000ff in primary"));
   EXPECT_THAT(line("stored { blocks { block_hash: 255 tier: TIER_PRIMARY lower_tiers: TIER_THIRD }"
-                   " blocks { block_hash: 1 tier: TIER_SECONDARY } }"),
+                   " blocks { block_hash: 1 tier: TIER_SECOND } }"),
               HasSubstr("stored full 2 - hashes 00000000000000ff,0000000000000001 in primary 1, "
                         "secondary 1, 1 copy below"));
   EXPECT_THAT(
-      line(
-          "updated { block_hash: 255 tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY } }"),
+      line("updated { block_hash: 255 tier { old_value: TIER_PRIMARY new_value: TIER_SECOND } }"),
       HasSubstr("updated full 1 - hash 00000000000000ff, tier primary -> secondary"));
   EXPECT_THAT(line("removed { reason: REMOVAL_REASON_EVICTED block_hashes: [1, 2, 3, 4, 5] }"),
               HasSubstr("removed full 5 - evicted: hashes 0000000000000001,0000000000000002,"
@@ -134,12 +132,12 @@ TEST(EventTextTest, LinesTellTheNamespaceAndWhatTokensHaveBeside) {
 
 TEST(EventTextTest, CopiesInFartherTiersAreTold) {
   const std::string up =
-      "updated { block_id: 4 tier { old_value: TIER_SECONDARY new_value: TIER_PRIMARY }"
-      " lower_tiers { new_value: [TIER_SECONDARY, TIER_THIRD] } }";
+      "updated { block_id: 4 tier { old_value: TIER_SECOND new_value: TIER_PRIMARY }"
+      " lower_tiers { new_value: [TIER_SECOND, TIER_THIRD] } }";
   EXPECT_THAT(Line(up), HasSubstr("block 4, tier secondary -> primary,"
                                   " copies below none -> secondary+tier2"));
   const std::string blocks =
-      "stored { blocks { block_id: 1 lower_tiers: [TIER_SECONDARY, TIER_THIRD] }"
+      "stored { blocks { block_id: 1 lower_tiers: [TIER_SECOND, TIER_THIRD] }"
       " blocks { block_id: 2 } }";
   EXPECT_THAT(Line(blocks), HasSubstr("blocks 1,2 at the root, 2 copies below"));
 }

@@ -34,11 +34,11 @@ v1::InspectPrefixResponse Prefix() {
   AddBlock(128, 64, v1::TIER_PRIMARY, prefix)->set_token_count(9);
   AddBlock(0, 0, v1::TIER_PRIMARY, prefix)->set_holders(2);
   AddBlock(0, 16, v1::TIER_PRIMARY, prefix)->set_holders(2);
-  v1::InspectedBlock* pinned = AddBlock(0, 32, v1::TIER_SECONDARY, prefix);
+  v1::InspectedBlock* pinned = AddBlock(0, 32, v1::TIER_SECOND, prefix);
   pinned->set_pinned(true);
   pinned->set_holders(1);
   pinned->set_priority(90);
-  AddBlock(0, 48, v1::TIER_SECONDARY, prefix);
+  AddBlock(0, 48, v1::TIER_SECOND, prefix);
   return prefix;
 }
 
@@ -134,8 +134,8 @@ TEST(InspectTextTest, ATierOnDiskIsSaidToBeOne) {
 
 TEST(InspectTextTest, ABlockHasAllTiersWithACopy) {
   v1::InspectPrefixResponse prefix;
-  AddBlock(0, 0, v1::TIER_PRIMARY, prefix)->add_lower_tiers(v1::TIER_SECONDARY);
-  AddBlock(0, 16, v1::TIER_PRIMARY, prefix)->add_lower_tiers(v1::TIER_SECONDARY);
+  AddBlock(0, 0, v1::TIER_PRIMARY, prefix)->add_lower_tiers(v1::TIER_SECOND);
+  AddBlock(0, 16, v1::TIER_PRIMARY, prefix)->add_lower_tiers(v1::TIER_SECOND);
   AddBlock(0, 32, v1::TIER_PRIMARY, prefix);
   EXPECT_EQ(InspectText(prefix, TwoWindows(), 48, Terminal()),
             "0 of 48 tokens match (0.00 %)\n"

@@ -46,7 +46,7 @@ void SetError(int code, const std::string& reason, v1::OperationResult* result) 
 class FakeCache final : public v1::CacheService::Service {
  public:
   // Before the first session.
-  void SetSecondaryBlocks(uint32_t blocks) { secondary_blocks_ = blocks; }
+  void SetLowerBlocks(uint32_t blocks) { lower_blocks_ = blocks; }
   // Three tiers, the last on disk. A prefix of 96 tokens is there after every second prefetch.
   void SetDisk() { has_disk_ = true; }
 
@@ -55,7 +55,8 @@ class FakeCache final : public v1::CacheService::Service {
     response->mutable_session()->set_session_id(1);
     // Only one of the windows has a tier below.
     response->mutable_cache()->add_windows()->set_window_size(128);
-    response->mutable_cache()->add_windows()->set_secondary_blocks(secondary_blocks_);
+    v1::WindowInfo* full = response->mutable_cache()->add_windows();
+    for (const uint32_t blocks : {0u, lower_blocks_}) full->add_blocks(blocks);
     if (has_disk_) SetTiers(response->mutable_cache());
     return grpc::Status::OK;
   }
@@ -180,7 +181,7 @@ class FakeCache final : public v1::CacheService::Service {
     out->set_budget_blocks(1000);
   }
 
-  uint32_t secondary_blocks_ = 8;
+  uint32_t lower_blocks_ = 8;
   bool has_disk_ = false;
   absl::Mutex mutex_;
   std::vector<v1::Operation> operations_ ABSL_GUARDED_BY(mutex_);
@@ -325,8 +326,8 @@ TEST_F(PrefixCommandsTest, MovesReturnWhenTheirCopiesAreDone) {
             "4 blocks onboarded to the primary tier, 64 tokens are cached\n");
 }
 
-TEST_F(PrefixCommandsTest, WithoutASecondaryTierAnOffloadFailsAndAPrefetchHasNothingToDo) {
-  cache_.SetSecondaryBlocks(0);
+TEST_F(PrefixCommandsTest, WithoutALowerTierAnOffloadFailsAndAPrefetchHasNothingToDo) {
+  cache_.SetLowerBlocks(0);
   const Outcome offload = Ctl("offload --tokens 1");
   EXPECT_EQ(offload.exit_code, 1);
   EXPECT_EQ(offload.out, "");

@@ -53,7 +53,7 @@ class RouteCommandTest : public testing::Test {
 };
 
 TEST_F(RouteCommandTest, ShowsTheBestNodeFirst) {
-  const auto few = Node("few", 1, v1::TIER_PRIMARY), many = Node("many", 3, v1::TIER_SECONDARY);
+  const auto few = Node("few", 1, v1::TIER_PRIMARY), many = Node("many", 3, v1::TIER_SECOND);
   const auto none = Node("none", 0, v1::TIER_PRIMARY);
   const std::string arguments =
       absl::StrCat("route ", Prompt(), " --node few=", few->endpoint(),
@@ -72,7 +72,7 @@ TEST_F(RouteCommandTest, ShowsTheBestNodeFirst) {
   EXPECT_THAT(lines[4], AllOf(HasSubstr("away "), HasSubstr(" no "), HasSubstr("connecting: ")));
 
   Fill(*few, 1, v1::TIER_PRIMARY);
-  Fill(*many, 3, v1::TIER_SECONDARY);
+  Fill(*many, 3, v1::TIER_SECOND);
   Fill(*none, 0, v1::TIER_PRIMARY);
   const Outcome outcome = RunProgram(arguments + " -o json");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

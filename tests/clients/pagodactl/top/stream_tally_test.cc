@@ -46,13 +46,13 @@ std::string Removed(uint64_t revision, uint32_t id, const std::string& reason) {
                       " block_ids: ", id, " block_hashes: 1 } } ");
 }
 
-// A stream whose snapshot, as of revision 20, has block 1 in the primary tier and 2 in the
-// secondary.
+// A stream whose snapshot, as of revision 20, has block 1 in the primary tier and 2 in the tier
+// below.
 StreamTally Joined() {
   StreamTally tally;
   tally.BeginStream();
   EXPECT_TRUE(tally.Apply(Message(0, 10, "snapshot_begin: true")).ok());
-  EXPECT_TRUE(tally.Apply(Message(10, 20, Stored(0, 1) + Stored(0, 2, "TIER_SECONDARY"))).ok());
+  EXPECT_TRUE(tally.Apply(Message(10, 20, Stored(0, 1) + Stored(0, 2, "TIER_SECOND"))).ok());
   EXPECT_TRUE(tally.Apply(Message(20, 20, "snapshot_end: true")).ok());
   return tally;
 }
@@ -70,7 +70,7 @@ TEST(StreamTallyTest, ASnapshotIsWhatThereIsAndCountsForNothing) {
   const WindowFigures& window = figures.windows.at(0);
   EXPECT_EQ(window.stored, 0u);
   EXPECT_THAT(window.reusable,
-              UnorderedElementsAre(Pair(v1::TIER_PRIMARY, 1), Pair(v1::TIER_SECONDARY, 1)));
+              UnorderedElementsAre(Pair(v1::TIER_PRIMARY, 1), Pair(v1::TIER_SECOND, 1)));
 }
 
 TEST(StreamTallyTest, WhatHappensMeanwhileIsAPartOfTheSnapshot) {
@@ -80,14 +80,14 @@ TEST(StreamTallyTest, WhatHappensMeanwhileIsAPartOfTheSnapshot) {
   ASSERT_TRUE(tally.Apply(Message(10, 20, Stored(0, 1) + Stored(0, 2))).ok());
   EXPECT_FALSE(tally.figures().whole);
   EXPECT_EQ(tally.figures().windows.at(0).stored, 2u) << "told so far";
-  ASSERT_TRUE(tally
-                  .Apply(Message(20, 30,
-                                 Removed(25, 1, "EVICTED") +
-                                     Moved(26, 2, "TIER_PRIMARY", "TIER_SECONDARY") + Stored(0, 3) +
-                                     "snapshot_end: true"))
-                  .ok());
+  ASSERT_TRUE(
+      tally
+          .Apply(Message(20, 30,
+                         Removed(25, 1, "EVICTED") + Moved(26, 2, "TIER_PRIMARY", "TIER_SECOND") +
+                             Stored(0, 3) + "snapshot_end: true"))
+          .ok());
   EXPECT_THAT(tally.figures().windows.at(0).reusable,
-              UnorderedElementsAre(Pair(v1::TIER_PRIMARY, 1), Pair(v1::TIER_SECONDARY, 1)));
+              UnorderedElementsAre(Pair(v1::TIER_PRIMARY, 1), Pair(v1::TIER_SECOND, 1)));
   EXPECT_EQ(tally.figures().snapshot_revision, 30u);
   EXPECT_THAT(tally.figures().windows.at(0).removed, IsEmpty());
   EXPECT_EQ(tally.figures().events.all(), 0u);
@@ -98,8 +98,8 @@ TEST(StreamTallyTest, WhatHappensIsCountedByTypeTierAndReason) {
   ASSERT_TRUE(
       tally
           .Apply(Message(20, 28,
-                         Stored(21, 3) + Moved(22, 1, "TIER_PRIMARY", "TIER_SECONDARY") +
-                             Moved(23, 2, "TIER_SECONDARY", "TIER_PRIMARY") +
+                         Stored(21, 3) + Moved(22, 1, "TIER_PRIMARY", "TIER_SECOND") +
+                             Moved(23, 2, "TIER_SECOND", "TIER_PRIMARY") +
                              "events { revision: 24 updated { block_id: 3 priority { old_value: 35 "
                              "new_value: 9 } } } events { revision: 25 created { block_ids: 8 "
                              "block_ids: 9 } } " +
@@ -121,7 +121,7 @@ TEST(StreamTallyTest, WhatHappensIsCountedByTypeTierAndReason) {
   EXPECT_THAT(full.removed, UnorderedElementsAre(Pair(v1::REMOVAL_REASON_RELEASED, 1),
                                                  Pair(v1::REMOVAL_REASON_DISPLACED, 1)));
   EXPECT_THAT(full.reusable,
-              UnorderedElementsAre(Pair(v1::TIER_PRIMARY, 2), Pair(v1::TIER_SECONDARY, 0)));
+              UnorderedElementsAre(Pair(v1::TIER_PRIMARY, 2), Pair(v1::TIER_SECOND, 0)));
   EXPECT_THAT(figures.windows.at(128).reusable, ElementsAre(Pair(v1::TIER_PRIMARY, 1)))
       << "block ids are a window's own";
 }
@@ -195,8 +195,8 @@ TEST(StreamTallyTest, WhatDoesNotFitIsAnError) {
     const char* error;
   } cases[] = {{Stored(21, 1), "block 1 is stored twice"},
                {Removed(21, 9, "EVICTED"), "block 9 is removed but not cached"},
-               {Moved(21, 9, "TIER_PRIMARY", "TIER_SECONDARY"), "block 9 is updated but not"},
-               {Moved(21, 2, "TIER_PRIMARY", "TIER_SECONDARY"), "block 2 is moved from a tier"},
+               {Moved(21, 9, "TIER_PRIMARY", "TIER_SECOND"), "block 9 is updated but not"},
+               {Moved(21, 2, "TIER_PRIMARY", "TIER_SECOND"), "block 2 is moved from a tier"},
                {"events { revision: 21 }", "older than the daemon"}};
   for (const auto& bad : cases) {
     StreamTally tally = Joined();
@@ -226,11 +226,11 @@ TEST(StreamTallyTest, RandomEventsComeToWhatANaiveListSays) {
         ++revision;
         if (found == primary.end()) {
           primary[id] = below(2) == 0;
-          events += Stored(revision, id, primary[id] ? "TIER_PRIMARY" : "TIER_SECONDARY");
+          events += Stored(revision, id, primary[id] ? "TIER_PRIMARY" : "TIER_SECOND");
           ++stored;
         } else if (below(2) == 0) {
-          events += found->second ? Moved(revision, id, "TIER_PRIMARY", "TIER_SECONDARY")
-                                  : Moved(revision, id, "TIER_SECONDARY", "TIER_PRIMARY");
+          events += found->second ? Moved(revision, id, "TIER_PRIMARY", "TIER_SECOND")
+                                  : Moved(revision, id, "TIER_SECOND", "TIER_PRIMARY");
           ++moves[found->second ? 0 : 1];
           found->second = !found->second;
         } else {
@@ -244,7 +244,7 @@ TEST(StreamTallyTest, RandomEventsComeToWhatANaiveListSays) {
       for (const auto& [id, is_primary] : primary) in_primary += is_primary ? 1 : 0;
       WindowFigures window = tally.figures().windows.at(0);
       ASSERT_EQ(window.reusable[v1::TIER_PRIMARY], in_primary) << "seed " << seed;
-      ASSERT_EQ(window.reusable[v1::TIER_SECONDARY], primary.size() - in_primary);
+      ASSERT_EQ(window.reusable[v1::TIER_SECOND], primary.size() - in_primary);
       ASSERT_EQ(window.stored, stored);
       ASSERT_EQ(window.offloaded, moves[0]);
       ASSERT_EQ(window.onboarded, moves[1]);

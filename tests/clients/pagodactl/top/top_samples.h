@@ -51,7 +51,7 @@ inline StreamLook LiveStream(int seconds) {
   look.figures.snapshots = 1;
   look.figures.events = {.created = 1, .stored = 7 + 18 * n, .updated = 5 * n, .removed = 2 * n};
   look.figures.windows[0] = {
-      .reusable = {{v1::TIER_PRIMARY, 612}, {v1::TIER_SECONDARY, 1500}},
+      .reusable = {{v1::TIER_PRIMARY, 612}, {v1::TIER_SECOND, 1500}},
       .stored = 100 + 90 * n,
       .offloaded = 40 * n,
       .onboarded = n,
@@ -84,7 +84,7 @@ inline TopSample Sample(int seconds) {
   status.set_revision(1000 + 25 * seconds);
   v1::WindowStatus* window = status.add_windows();
   SetTier(v1::TIER_PRIMARY, 500, 250, 100, 1, 149, window->add_tiers());
-  SetTier(v1::TIER_SECONDARY, 0, 500, 0, 0, 1500, window->add_tiers());
+  SetTier(v1::TIER_SECOND, 0, 500, 0, 0, 1500, window->add_tiers());
   window->set_prefix_lookup_tokens_total(1000 + 200 * seconds);
   window->set_prefix_hit_tokens_total(500 + 150 * seconds);
   window->set_allocated_blocks_total(1234 * seconds);
@@ -95,7 +95,7 @@ inline TopSample Sample(int seconds) {
   transfers->set_queued(20);
   v1::TransferDirection* down = transfers->add_directions();
   down->set_source(v1::TIER_PRIMARY);
-  down->set_target(v1::TIER_SECONDARY);
+  down->set_target(v1::TIER_SECOND);
   down->set_copies_total(40 * seconds);
   down->set_bytes_total((uint64_t{64} << 20) * seconds);
   return sample;

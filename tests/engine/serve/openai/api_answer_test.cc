@@ -43,7 +43,7 @@ ApiAnswer NewAnswer(Kind kind) {
 std::vector<GenerateReport> Reports() {
   return {{.prompt_tokens = 5,
            .reused_tokens = 4,
-           .reused_secondary_tokens = 2,
+           .reused_lower_tokens = 2,
            .generated_tokens = 11,
            .time_to_first_token = absl::Seconds(1),
            .total_time = absl::Seconds(3)},
@@ -89,7 +89,7 @@ TEST(ApiAnswerTest, SumsTheReports) {
   EXPECT_EQ(pagoda["total_seconds"], 3.0);
   EXPECT_EQ(pagoda["tokens_per_second"], TokensPerSecond(Reports()));
   EXPECT_EQ(PagodaJson({}, ReuseNumbers::kShow)["tokens_per_second"], 0.0);
-  EXPECT_EQ(pagoda["reused_secondary_tokens"], 2);
+  EXPECT_EQ(pagoda["reused_lower_tokens"], 2);
   EXPECT_FALSE(pagoda.contains("beam_scores"));
 }
 
