@@ -87,6 +87,8 @@ class BlockManager final {
   absl::Status NoteWriter(SessionRef ref);
   // Every process that could write for the session is known to have stopped.
   void NoteWriterGone(SessionId session);
+  // Whether a process of the session can write the pools. False if there is no such session.
+  bool HasWriter(SessionId session) const;
 
   // --- Operations ---
 

@@ -55,6 +55,11 @@ absl::Status BlockManager::NoteWriter(SessionRef ref) {
   return absl::OkStatus();
 }
 
+bool BlockManager::HasWriter(SessionId id) const {
+  const Session* session = parts().sessions.Find(id);
+  return session != nullptr && session->may_write;
+}
+
 void BlockManager::NoteWriterGone(SessionId id) {
   if (Session* session = parts().sessions.Find(id); session != nullptr) session->may_write = false;
 }

@@ -41,6 +41,7 @@ grpc::ServerWriteReactor<v1::MaterializeResponse>* CacheService::Materialize(
        .sequence = SequenceId(request.sequence_id()),
        .token_begin = request.token_begin(),
        .token_end = request.token_end(),
+       .needs_mapping = !caller.is_operator(),
        .check_caller = [admission = admission(),
                         caller] { return admission->CheckStillKnown(caller); }},
       std::move(readable->reader), std::move(readable->slot));

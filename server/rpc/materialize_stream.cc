@@ -30,6 +30,12 @@ bool SameBlocks(const SequenceKv& a, const SequenceKv& b, size_t count) {
                     b.blocks.begin());
 }
 
+absl::Status NeedsMapping() {
+  return MakeError(Reason::kPermissionDenied,
+                   "a tenant's session reads KV through the daemon only after it has mapped the "
+                   "pools for writing, because a slot can hold bytes of other tenants");
+}
+
 std::byte* BytesOf(std::string* rows) { return reinterpret_cast<std::byte*>(rows->data()); }
 
 }  // namespace
@@ -94,9 +100,13 @@ absl::StatusOr<SequenceKv> MaterializeStream::Look() {
   absl::StatusOr<SequenceKv> kv =
       options_.cache->manager->Read([&](const BlockManager& core) -> absl::StatusOr<SequenceKv> {
         if (absl::Status open = core.CheckSession(options_.session); !open.ok()) return open;
-        return core.sequences().ReadSequence(options_.session.id, options_.sequence,
-                                             reader_.window_index(), next_ / block_tokens(),
-                                             BlocksOf(NextTokens()));
+        absl::StatusOr<SequenceKv> found = core.sequences().ReadSequence(
+            options_.session.id, options_.sequence, reader_.window_index(), next_ / block_tokens(),
+            BlocksOf(NextTokens()));
+        if (found.ok() && options_.needs_mapping && !core.HasWriter(options_.session.id)) {
+          return NeedsMapping();
+        }
+        return found;
       });
   if (!kv.ok()) return kv;
   if (kv->must_be_freed || (version_.has_value() && kv->losses != losses_)) {

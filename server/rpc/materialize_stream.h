@@ -45,6 +45,10 @@ class MaterializeStream final : public grpc::ServerWriteReactor<v1::MaterializeR
     SequenceId sequence;
     uint32_t token_begin = 0;
     uint32_t token_end = 0;  // 0: up to the last computed token.
+    // A slot is not cleared when it gets another owner, and its new owner can call tokens computed
+    // whose KV nobody wrote. So a caller who is not trusted with all tenants' bytes reads only
+    // for a session that has mapped the pools for writing, and could read every byte there.
+    bool needs_mapping = true;
     // Fails when the caller's token has been revoked. Everything that it refers to outlives the
     // call.
     std::function<absl::Status()> check_caller;

@@ -516,6 +516,26 @@ def test_the_python_package_for_asyncio_shows_its_token_too(guarded):
     asyncio.run(story())
 
 
+def test_a_tenant_does_not_read_what_a_slot_held_before(guarded):
+    """Bob commits tokens as computed and writes nothing: the slots still hold alice's bytes."""
+    daemon = guarded()
+    endpoint, prompt = f"unix:{daemon.unix_socket}", list(range(100, 117))
+    with pagoda.connect(endpoint, token=ALICE) as alice, alice.sequence(prompt) as sequence:
+        for pool in alice.pools():
+            pool.writable_array[:] = 7
+        sequence.commit(computed=len(prompt))
+        assert (sequence.materialize(0).keys == 7).all(), "her session has mapped the pools"
+    with pagoda.connect(endpoint, token=BOB) as bob, bob.sequence(prompt) as sequence:
+        sequence.commit(computed=len(prompt))
+        with pytest.raises(pagoda.PermissionDenied, match="mapped"):
+            sequence.materialize(0)
+        assert (bob.pools()[0].writable_array == 7).all()
+        assert (sequence.materialize(0).keys == 7).all(), "now he could read them in the pool too"
+    with pagoda.connect(endpoint, token=OPERATOR) as operator, operator.sequence(prompt) as sequence:
+        sequence.commit(computed=len(prompt))
+        assert (sequence.materialize(0).keys == 7).all(), "an operator may read everything"
+
+
 def test_a_token_does_not_leave_this_machine_in_plaintext():
     for endpoint in ("10.0.0.1:7070", "daemon.example.org:7070", "127.evil.example.org:7070", "dns:///127.0.0.1.example.org:1"):
         with pytest.raises(ValueError, match="plaintext"):
