@@ -39,8 +39,8 @@ class FakeNode(events_pb2_grpc.EventServiceServicer, admin_pb2_grpc.AdminService
     """It serves a cache of 64 bytes a token, and sends the messages that it is told. A stream stays
     open until it is told to end."""
 
-    def __init__(self, path, epoch, tokens_per_block=16, model="m"):
-        self.path = path
+    def __init__(self, path, epoch, tokens_per_block=16, model="m", windows=(128, 0)):
+        self.path, self.windows = path, windows
         self.epoch, self.tokens_per_block, self.model = epoch, tokens_per_block, model
         self.messages = queue.Queue()
         self.requests = []
@@ -66,7 +66,7 @@ class FakeNode(events_pb2_grpc.EventServiceServicer, admin_pb2_grpc.AdminService
         answer = caches_pb2.ListCachesResponse()
         row = answer.caches.add(epoch=self.epoch)
         row.cache.name, row.cache.model_fingerprint, row.cache.tokens_per_block = "main", self.model, self.tokens_per_block
-        for window in (128, 0):
+        for window in self.windows:
             row.cache.windows.add(window_size=window)
         for tier in (1, 2, 3):
             row.cache.tiers.add(tier=tier, medium=tier)  # GPU, host, disk.
@@ -278,6 +278,36 @@ def test_the_only_node_may_restart_with_another_model(play, route):
     node.messages.put("EPOCH_CHANGED")
     node.messages.put(snapshot(8, 4, chunks(1)))
     wait_for(lambda: found(router) == [("a", 32, 1)])
+
+
+def test_a_node_that_refuses_is_asked_again(play, route):
+    node = play("a", 7)
+    node.messages.put("PERMISSION_DENIED")
+    router = route({"a": node}, lease=60)
+    wait_for(lambda: status(router).state is pagoda.NodeState.REFUSED)
+    assert status(router).error.reason == "PERMISSION_DENIED"
+    node.messages.put(snapshot(7, 10, chunks(1)))
+    wait_for(lambda: found(router) == [("a", 32, 1)])
+
+
+def test_in_a_sliding_window_the_first_chunks_can_be_gone(play, route):
+    node = play("a", 7)
+    router = route({"a": node}, lease=60)
+    node.messages.put(snapshot(7, 10, chunks(4, tier=2)[1:]))
+    wait_for(lambda: found(router) == [("a", 127, 2)])
+
+
+@pytest.mark.parametrize(("kept", "tokens"), [(range(24, 40), 40 * CHUNK - 1), (range(20, 36), 36 * CHUNK), (range(25, 40), 0),
+                                              (range(10), 10 * CHUNK)])
+def test_in_a_sliding_window_the_last_chunks_count(play, route, kept, tokens):
+    """40 chunks, of which a window has 16."""
+    prompt = list(range(40 * CHUNK))
+    hashes = pagoda.block_hashes(prompt, 16)[1::2]
+    node = play("a", 7, windows=(16 * CHUNK,))
+    router = route({"a": node}, lease=60)
+    node.messages.put(snapshot(7, 10, [(hashes[i], 1) for i in kept]))
+    wait_for(lambda: status(router).records == len(kept))
+    assert [one.tokens for one in router.find(prompt).nodes] == ([tokens] if tokens else [])
 
 
 def test_nodes_come_and_go(play, route):

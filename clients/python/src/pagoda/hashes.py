@@ -45,12 +45,15 @@ def block_hashes(tokens: Tokens, tokens_per_block: int, *, namespace: Namespace 
     if extra_ids and len(extra_ids) != len(ids):
         raise ValueError(f"{len(ids)} tokens have {len(extra_ids)} extra ids: give one per token, or none at all")
     hashes, parent = [], namespace_hash(namespace)
+    packed = struct.pack(f"<{len(ids)}I", *ids)
     for start in range(0, len(ids), tokens_per_block):
         end = min(start + tokens_per_block, len(ids))
-        data = struct.pack(f"<{end - start}I", *ids[start:end])
+        data = packed[4 * start:4 * end]
         if any(extra_ids[start:end]):
             data += struct.pack(f"<B{end - start}Q", 1, *extra_ids[start:end])
-        parent = int(_xxh3_64(data + _parts(multimodal_items, start, end), seed=parent))
+        if multimodal_items:
+            data += _parts(multimodal_items, start, end)
+        parent = int(_xxh3_64(data, seed=parent))
         hashes.append(parent)
     return hashes
 

@@ -1,8 +1,10 @@
 """Which nodes have the longest prefix of a prompt, for a router in front of several daemons."""
 
 import bisect
+import collections
 import dataclasses
 import enum
+import heapq
 import random
 import threading
 import time
@@ -17,7 +19,7 @@ from pagoda._endpoint import Credentials
 from pagoda.caches import Caches, LayerKind, ServedCache
 from pagoda.errors import PagodaError, WatchRefused
 from pagoda.hashes import block_hashes, key_hashes
-from pagoda.values import Keys, Medium, MultimodalItem, Namespace, Tier, Tokens, key_list, token_list
+from pagoda.values import Keys, Medium, MultimodalItem, Namespace, Tier, Tokens, key_list, token_row
 
 _ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3": 1, "float8_e5m2": 1, "uint8": 1}
 _HASHES = enum_values("pagoda.v1.EventContent", "EVENT_CONTENT_")["hashes"]
@@ -159,6 +161,22 @@ class _Node:
 
     def alive(self, now: float) -> bool:
         return self.state in (NodeState.SNAPSHOT, NodeState.FOLLOWING) and now - self.last_sign < self.router.lease
+
+    def count(self, chunks: list[int], now: float) -> int:
+        """How many chunks of a prompt a request there would not compute. With full attention, the
+        node is taken to have all chunks before its last one. In a sliding window only the chunks
+        of the last window count."""
+        if not self.alive(now):
+            return 0
+        window = _largest_window(self.cache)
+        if window == 0:
+            return bisect.bisect_left(range(len(chunks)), True, key=lambda i: chunks[i] not in self.records)
+        needed, run = -(-window // self.router.chunk_tokens), 0
+        for i in reversed(range(len(chunks))):
+            run = run + 1 if chunks[i] in self.records else 0
+            if run == needed or (run and i == 0):
+                return i + run
+        return 0
 
     def status(self, now: float) -> NodeStatus:
         silent = now - self.last_sign
@@ -380,7 +398,7 @@ class Router:
             hashes, size = key_hashes(named, namespace=namespace), len(named) * per_block
             reusable = size
         else:
-            ids = token_list(tokens)
+            ids = token_row(tokens)
             hashes = block_hashes(ids, per_block, namespace=namespace, extra_token_ids=extra_token_ids, multimodal_items=multimodal_items)
             size = len(ids)
             reusable = max(size - 1, 0)
@@ -389,28 +407,28 @@ class Router:
         return self._route(hashes[step - 1:whole:step], size, reusable, cache, most)
 
     def _route(self, chunks: list[int], size: int, reusable: int, cache: ServedCache, most: int) -> Route:
-        found: list[tuple[int, int, str, Candidate, float]] = []
         with self._lock:
             now = time.monotonic()
-            for name, node in self._nodes.items():
-                # A node that has a chunk has those before it.
-                count = bisect.bisect_left(range(len(chunks)), True, key=lambda i: chunks[i] not in node.records) if node.alive(now) else 0
-                if count:
-                    tiers = [node.records[chunk] for chunk in chunks[:count]]
-                    candidate = Candidate(node.node, min(count * self.chunk_tokens, reusable), Tier(tiers[-1]), 0.0)
-                    found.append((-count, tiers[-1], name, candidate, self._onboard(tiers, node.cache)))
-        best = sorted(found, key=lambda entry: entry[:3])[:most]
-        candidates = [entry[3] for entry in best]
-        estimated = tuple(self._estimate(entry[3], candidates, size, cache, entry[4]) for entry in best)
+            counts = ((name, node.count(chunks, now)) for name, node in self._nodes.items())
+            found = [(-count, self._nodes[name].records[chunks[count - 1]], name) for name, count in counts if count]
+            best = []
+            for negative, tier, name in heapq.nsmallest(most, found):
+                node, count = self._nodes[name], -negative
+                candidate = Candidate(node.node, min(count * self.chunk_tokens, reusable), Tier(tier), 0.0)
+                # In a sliding window, early chunks leave first. They need no onboarding.
+                tiers = (node.records.get(chunk, 1) for chunk in chunks[:count])
+                best.append((candidate, self._onboard(tiers, node.cache)))
+        candidates = [candidate for candidate, _ in best]
+        estimated = tuple(self._estimate(candidate, candidates, size, cache, onboard) for candidate, onboard in best)
         return Route(estimated, self._estimate(Candidate(None, 0, None, 0.0), candidates, size, cache, 0.0))
 
-    def _onboard(self, tiers: list[int], cache: ServedCache | None) -> float:
+    def _onboard(self, tiers: Iterable[int], cache: ServedCache | None) -> float:
         rates = {Medium.GPU: self.costs.gpu_bytes_per_second, Medium.HOST: self.costs.host_bytes_per_second}
         seconds = 0.0
-        for tier in tiers:
+        for tier, count in collections.Counter(tiers).items():
             if cache is not None and tier > 1:
                 medium = cache.cache.tiers[tier - 1].medium if tier <= len(cache.cache.tiers) else Medium.DISK
-                seconds += self.chunk_tokens * self._bytes_per_token(cache) / rates.get(medium, self.costs.disk_bytes_per_second)
+                seconds += count * self.chunk_tokens * self._bytes_per_token(cache) / rates.get(medium, self.costs.disk_bytes_per_second)
         return seconds
 
     def _estimate(self, candidate: Candidate, nodes: list[Candidate], size: int, cache: ServedCache, onboard: float) -> Candidate:
