@@ -1,11 +1,10 @@
-# `cmake --install` installs the C++ client and the router: the libraries `pagoda::client` and
-# `pagoda::router_client`, the libraries that they need, and their headers. A project outside
-# then uses find_package(pagoda) (clients/cpp/README.md). Headers keep their paths, below
-# include/pagoda.
+# `cmake --install` installs the C++ client: the library `pagoda::client`, the libraries that it
+# needs, and their headers. A project outside then uses find_package(pagoda)
+# (clients/cpp/README.md). Headers keep their paths, below include/pagoda.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(PAGODA_INSTALLED router_client router client wire ring manager proto events pools kernels base)
+set(PAGODA_INSTALLED client wire ring manager proto events pools kernels base)
 set(PAGODA_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/pagoda)
 set(PAGODA_HEADERS_DIR ${CMAKE_INSTALL_INCLUDEDIR}/pagoda)
 
@@ -18,7 +17,7 @@ foreach(name ${PAGODA_INSTALLED})
 endforeach()
 install(EXPORT pagoda NAMESPACE pagoda:: FILE pagoda-targets.cmake DESTINATION ${PAGODA_PACKAGE_DIR})
 install(DIRECTORY base events kernels manager pools wire DESTINATION ${PAGODA_HEADERS_DIR} FILES_MATCHING PATTERN *.h)
-install(DIRECTORY clients/cpp clients/router DESTINATION ${PAGODA_HEADERS_DIR}/clients FILES_MATCHING PATTERN *.h)
+install(DIRECTORY clients/cpp DESTINATION ${PAGODA_HEADERS_DIR}/clients FILES_MATCHING PATTERN *.h)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/proto/gen/ DESTINATION ${PAGODA_HEADERS_DIR} FILES_MATCHING PATTERN *.h)
 
 # Before version 1.0, a minor version can change the interface.

@@ -1,5 +1,4 @@
-# find_package(pagoda): the installed C++ client and router, as the targets `pagoda::client`,
-# `pagoda::router` and `pagoda::router_client`.
+# find_package(pagoda): the installed C++ client, as the target `pagoda::client`.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 find_dependency(absl CONFIG)

@@ -33,8 +33,8 @@
 #                  ../shared/traces has it or PAGODA_CONVERSATION_TRACE names it, one request after
 #                  another and overlapping in time; and the cost of the policy learned beside that
 #                  of lru. `eviction --random 60` replays 60 random traces instead
-#   router         the index of a router for 10, 100 and 1,000 nodes: memory, updates, look-ups
-#                  (2 GB of memory)
+#   router         the router of the Python package for 4 and 100 nodes: memory, updates, look-ups
+#                  (1 GB of memory)
 #   engines        the gain and the cost of Pagoda in a real vLLM, and the same beside LMCache
 #                  (vllm_beside_lmcache: half an hour on two cores). Needs the environment that
 #                  deploy/test.sh --engines makes under build/engines
@@ -48,9 +48,10 @@ usage() { sed -n '2,42s/^# \{0,1\}//p' deploy/bench.sh; }
 benchmark=${1:-manager} also=
 [ $# -eq 0 ] || shift
 case $benchmark in
-  manager | advise | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages | router) program=${benchmark}_bench ;;
+  manager | advise | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages) program=${benchmark}_bench ;;
   eviction) program=eviction_bench also=manager_bench ;;
   tiers) program=disk_bench ;;
+  router) program=pagoda_python ;;
   store) program=store_bench also="peer_bench pagodad pagodactl pagoda_python" ;;
   crossing) program=pagodad also=pagoda-engine ;;
   engines) program=pagodad also=pagoda_python ;;
@@ -82,6 +83,9 @@ if [ "$benchmark" = store ]; then
   /usr/bin/python3 -B tests/bench/tiers/store_bench.py "$build_dir/bin/store_bench" "$@"
   /usr/bin/python3 -B tests/bench/tiers/peer_bench.py "$build_dir/bin/peer_bench" "$@"
   exec /usr/bin/python3 -B tests/bench/tiers/fetch_bench.py "$build_dir/bin/pagodad" "$@"
+fi
+if [ "$benchmark" = router ]; then
+  exec /usr/bin/python3 -B tests/bench/tiers/router_bench.py "$build_dir/python" "$@"
 fi
 if [ "$benchmark" = crossing ]; then
   exec /usr/bin/python3 -B tests/bench/tiers/crossing_bench.py "$build_dir/bin/pagodad" "$@"

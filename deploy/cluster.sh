@@ -313,18 +313,15 @@ share_through_the_store() {
   expect "The answer of daemon 2" "$answer" "$answer_a"
 }
 
-# Shows pagodactl route for $prompt, and sets `matched` to the tokens of each daemon.
-route() {
-  local i arguments=(route --token-file "$prompt")
-  for ((i = 1; i <= daemons; ++i)); do
-    arguments+=(--node "$i=unix:$i.sock,127.0.0.1:${peer_ports[i]}")
-  done
-  print_command pagodactl "${arguments[@]}"
-  pagodactl "${arguments[@]}" | sed 's/^/    /' || failed "pagodactl route failed."
-  run_quietly "${arguments[@]}"
+# Shows how much of $prompt each daemon has, and sets `matched` to the numbers of tokens.
+inspect() {
+  local i
   matched=
   for ((i = 1; i <= daemons; ++i)); do
-    matched+="${matched:+ }$(sed -n "s/.*\"name\":\"$i\",\([^{}]*\)\"matched_tokens\":\([0-9]*\).*/\2/p" <<<"$answered")"
+    print_command pagodactl --endpoint "unix:$i.sock" inspect --token-file "$prompt" -o json
+    run_quietly --endpoint "unix:$i.sock" inspect --token-file "$prompt"
+    matched+="${matched:+ }$(json matched_tokens)"
+    say "    daemon $i: ${matched##* } tokens"
   done
 }
 
@@ -333,8 +330,8 @@ fetch_from_a_peer() {
   new_prompt prompt-b 2
   ask 1
   answer_b=$answer
-  route
-  expect "The tokens that the daemons have" "$matched" "$shared_tokens 0 0"
+  inspect
+  expect "The tokens that the daemons have" "$matched" "$prompt_tokens 0 0"
   title "c. Daemon 3 has no store. It fetches the prompt from daemon 1:"
   print_command pagodactl --endpoint unix:3.sock fetch --token-file "$prompt" --source "127.0.0.1:${peer_ports[1]}"
   run_quietly --endpoint unix:3.sock fetch --token-file "$prompt" --source "127.0.0.1:${peer_ports[1]}"
@@ -343,8 +340,8 @@ fetch_from_a_peer() {
   ask 3
   expect "The tokens that daemon 3 reused" "$reused" $shared_tokens
   expect "The answer of daemon 3" "$answer" "$answer_b"
-  route
-  expect "The tokens that the daemons have" "$matched" "$shared_tokens 0 $shared_tokens"
+  inspect
+  expect "The tokens that the daemons have" "$matched" "$prompt_tokens 0 $prompt_tokens"
 }
 
 # Sends new prompts to all daemons until the file `stop` exists. Daemon 3 has no store: it computes

@@ -14,7 +14,6 @@
 #include "clients/pagodactl/events/commands.h"
 #include "clients/pagodactl/generate/commands.h"
 #include "clients/pagodactl/prefix/commands.h"
-#include "clients/pagodactl/router/commands.h"
 #include "clients/pagodactl/store/commands.h"
 #include "clients/pagodactl/top/commands.h"
 
@@ -57,8 +56,8 @@ std::string_view FirstWord(const CLI::App& app, int argc, char** argv) {
 void GroupCommands(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Look",
-       {"status", "top", "advise", "caches", "sessions", "sequences", "tenants", "inspect", "route",
-        "pins", "watch", "store"}},
+       {"status", "top", "advise", "caches", "sessions", "sequences", "tenants", "inspect", "pins",
+        "watch", "store"}},
       {"Prefixes", {"pin", "unpin", "offload", "prefetch", "fetch", "invalidate", "retain"}},
       {"Clients and the daemon", {"end-session", "quarantine", "drain"}},
       {"Try and measure", {"generate", "chat", "bench"}},
@@ -83,7 +82,6 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddCachesCommand(app, globals, chosen);
   AddListCommands(app, globals, chosen);
   AddInspectCommand(app, globals, chosen);
-  AddRouteCommand(app, globals, chosen);
   AddWatchCommand(app, globals, chosen);
   AddPrefixCommands(app, globals, chosen);
   AddFetchCommand(app, globals, chosen);

@@ -3,7 +3,7 @@
     /usr/bin/python3 tests/bench/bench_smoke.py GROUP PROGRAM
 
 GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages, store, peer, router,
-eviction, random_traces or advise.
+eviction, random_traces or advise. PROGRAM of router: the folder of the Python package.
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -92,12 +92,12 @@ BENCHMARKS = {
     "eviction": (EVICTION, ["--smoke"]),
     "random_traces": (RANDOM_TRACES, ["--random", "1", "eviction_random1_overlap_learned_3000"]),
     "advise": (ADVISE, ["--smoke"]),
-    "router": ({f"router_{what}_10" for what in ("bytes", "update", "lookup")}, ["--smoke"]),
+    "router": ({"router_bytes", "router_update", "router_find_4", "router_find_100"}, ["--smoke"]),
 }
 # Benchmarks that can lack all or some of their figures: these depend on the system's pages.
 DEPEND_ON_MACHINE = {"huge_pages"}
 # Scripts that run a benchmark's program and the program that it is compared with.
-SCRIPTS = {name: pathlib.Path(__file__).parent / "tiers" / f"{name}_bench.py" for name in ("tiers", "store", "peer", "fetch", "crossing")}
+SCRIPTS = {name: pathlib.Path(__file__).parent / "tiers" / f"{name}_bench.py" for name in ("tiers", "store", "peer", "fetch", "crossing", "router")}
 
 
 def main():

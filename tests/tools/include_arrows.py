@@ -55,10 +55,10 @@ ROOMS = {
               "bridges admin http metrics".split() + [""],
     "engine/serve": "prompt generate openai metrics daemon local doors run".split() + [""],
     "clients/command_line": "terminal".split() + ["", "options", "completion"],
-    "clients": "cpp router command_line pagoda_plan pagodactl python".split(),
+    "clients": "cpp command_line pagoda_plan pagodactl python".split(),
     "clients/pagoda_plan": "size trace replay workload".split() + [""],
     "tests/sim": "words record".split() + ["", "exchange"],
-    "clients/pagodactl": "command prefix router store events admin generate top".split() + [""],
+    "clients/pagodactl": "command prefix store events admin generate top".split() + [""],
 }
 
 # By the beginning of an include: libraries that only some folders may include. All folders may

@@ -21,33 +21,25 @@ def run(*command):
     return done.stdout
 
 
-def program(page, replaced, before, after):
+def program(page, endpoint, after):
     """The page's first code as a program."""
     (code, *_) = blocks(page, "cpp")
-    for printed, used in replaced.items():
-        assert printed in code
-        code = code.replace(printed, used)
+    assert "unix:/run/pagoda.sock" in code
+    code = code.replace("unix:/run/pagoda.sock", endpoint)
     includes = [line for line in code.splitlines() if line.startswith("#include")]
     body = [line for line in code.splitlines() if line not in includes]
-    return "\n".join(["#include <iostream>", *includes, "int main() {", before, *body, after, "}", ""])
+    return "\n".join(["#include <iostream>", *includes, "int main() {", *body, after, "}", ""])
 
 
-def test_a_project_outside_links_the_installed_client_and_router(daemon, tmp_path):
+def test_a_project_outside_links_the_installed_client(daemon, tmp_path):
     page = ROOT / "clients" / "cpp" / "README.md"
     (project,) = blocks(page, "cmake")
     outside = tmp_path / "outside"
     outside.mkdir()
-    (outside / "CMakeLists.txt").write_text(project + """
-add_executable(router router.cc)
-target_link_libraries(router PRIVATE pagoda::router_client)
-""")
-    endpoint = f"unix:{daemon.unix_socket}"
-    (outside / "engine.cc").write_text(program(page, {"unix:/run/pagoda.sock": endpoint}, "", """
+    (outside / "CMakeLists.txt").write_text(project)
+    (outside / "engine.cc").write_text(program(page, f"unix:{daemon.unix_socket}", """
   if (!blocks.ok()) std::cerr << blocks.status() << std::endl;
   std::cout << (blocks.ok() ? blocks->blocks.size() : 0) << std::endl;"""))
-    (outside / "router.cc").write_text(program(
-        ROOT / "clients" / "router" / "README.md", {"node-1:7070": endpoint, "llama": daemon.config["cache"]["name"]},
-        "  const std::vector<pagoda::TokenId> prompt(300);", "  std::cout << added << ' ' << route.nodes.size() << std::endl;"))
 
     prefix = tmp_path / "prefix"
     run("cmake", "--install", BUILD, "--prefix", prefix)
@@ -56,6 +48,5 @@ target_link_libraries(router PRIVATE pagoda::router_client)
     run("cmake", "--build", tmp_path / "build", "--parallel", "2")
 
     assert run(tmp_path / "build" / "engine") == "4\n"
-    assert run(tmp_path / "build" / "router") == "OK 0\n"
     text = "".join(path.read_text() for path in prefix.rglob("*.cmake"))
     assert str(ROOT) not in text, "the package needs the source that it was built from"

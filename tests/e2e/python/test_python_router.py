@@ -1,5 +1,5 @@
-"""pagoda.Router with real daemons: it finds what they have, and ignores a dead one within its
-lease."""
+"""pagoda.Router with real daemons: it finds what they have, knows exactly their chunks after each
+gap, and ignores a dead one within its lease."""
 
 import contextlib
 import random
@@ -8,6 +8,7 @@ import time
 
 import pagoda
 import pytest
+from tcp_proxy import TcpProxy
 
 TOKENS_PER_BLOCK = 4
 CHUNK = 2 * TOKENS_PER_BLOCK
@@ -80,6 +81,48 @@ def test_it_finds_what_the_daemons_have(daemons, router):
                 assert {one.node.name: one.tokens for one in router.find(tokens).nodes} == expected
                 found += len(expected)
     assert found > 100
+
+
+def chunks_of(daemon):
+    """The tier of each chunk, from another stream."""
+    chunks = {}
+    with pagoda.watch(daemon.grpc_address, snapshot=True, content="hashes", chunk_tokens=CHUNK) as watch:
+        while not isinstance(item := next(watch), pagoda.SnapshotEnd):
+            if isinstance(item, pagoda.Stored):
+                chunks.update((block.block_hash, block.tier) for block in item.blocks)
+    return chunks
+
+
+def test_records_equal_each_daemons_chunks_after_every_gap(daemons):
+    dice = random.Random(5)
+    largest = 0
+    with contextlib.ExitStack() as stack:
+        proxies = {name: stack.enter_context(TcpProxy(daemon.grpc_address)) for name, daemon in daemons.items()}
+        nodes = [pagoda.RouterNode(name, proxy.address) for name, proxy in proxies.items()]
+        router = stack.enter_context(pagoda.Router(nodes, chunk_tokens=CHUNK, lease=60))
+        for round_ in range(24):
+            for name, daemon in daemons.items():
+                if round_ % 8 == 5 and name == dice.choice("abc"):
+                    daemon.kill()
+                    daemon.start()
+                if dice.randrange(2):
+                    proxies[name].retarget("127.0.0.1:9")  # Nothing listens there.
+                proxies[name].cut()
+                with pagoda.connect(daemon.grpc_address) as client:
+                    for tokens in prompts(dice, dice.randrange(30)):
+                        client.offload(tokens) if dice.randrange(5) == 0 else cache(client, tokens)
+                    if dice.randrange(5) == 0:
+                        client.reset_prefix_cache()
+                    told = client.status()
+                proxies[name].retarget(daemon.grpc_address)
+                expected = chunks_of(daemon)
+                position = (pagoda.NodeState.FOLLOWING, told.epoch, told.revision)
+                wait_for(lambda name=name, position=position: (state(router, name).state, state(router, name).epoch,
+                                                               state(router, name).revision) == position)
+                assert router._nodes[name].records == expected
+                largest = max(largest, len(expected))
+        gaps = sum(node.gaps for node in router.nodes())
+    assert gaps > 15 and largest > 8, (gaps, largest)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])

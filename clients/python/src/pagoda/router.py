@@ -307,9 +307,9 @@ class Router:
     its events have a gap, if the daemon's log has passed, or if the epoch changes, its records are
     forgotten at once, and begin again with a snapshot. It follows the largest window of each cache.
 
-    One thread reads each node, and another one watches its silence. A record takes about 100 bytes,
-    and a find O(nodes * log chunks) steps beside the hashing: it is for tens of nodes. The C++
-    library (clients/router) is for thousands. Thread-safe.
+    One thread reads each node, and another one watches its silence. A record takes about 100 bytes.
+    A find hashes the prompt, which takes most of its time (see block_hashes), and then O(nodes *
+    log chunks) steps. It is for up to about a hundred nodes. Thread-safe.
     """
 
     def __init__(self, nodes: Iterable[RouterNode] = (), *, cache: str | None = None, chunk_tokens: int = 256, lease: float = 10.0,
