@@ -27,9 +27,14 @@ void KeepPublic(v1::GetStatusResponse* status) {
       window.clear_mode_reason();
     }
   }
-  if (status->has_gpu_self_test() && status->gpu_self_test().has_problem()) {
+  if (status->has_gpu_self_test()) {
+    v1::GpuSelfTest& test = *status->mutable_gpu_self_test();
     // It stays set, because it says that the engine runs on the host.
-    status->mutable_gpu_self_test()->mutable_problem()->clear_message();
+    if (test.has_problem()) test.mutable_problem()->clear_message();
+    for (v1::GpuSelfTest::Kernel& kernel : *test.mutable_kernels()) {
+      kernel.clear_why();
+      kernel.clear_text();
+    }
   }
 }
 

@@ -80,7 +80,6 @@ TEST(PublicViewTest, OthersReadTheseTextsOfTheStatus) {
           "disk.tier_name", "disk.windows.engine", "disk.windows.mode",
           "disk.windows.errors_total.name", "gpu_self_test.device", "gpu_self_test.kernels.part",
           "gpu_self_test.kernels.family", "gpu_self_test.kernels.outcome",
-          "gpu_self_test.kernels.why", "gpu_self_test.kernels.text",
           "gpu_self_test.problem.reason"));
   EXPECT_TRUE(status.gpu_self_test().has_problem());
 }
