@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/error.h"
 #include "manager/advice/hit_rate_curve.h"
 #include "pagoda/v1/admin.pb.h"
@@ -80,6 +81,8 @@ absl::StatusOr<std::string> JsonFrom(AdminService* admin,
   return status.ok() ? JsonOf(response) : status;
 }
 
+using JsonOfCache = absl::StatusOr<std::string> (*)(const CacheParts&);
+
 absl::StatusOr<std::string> HistoryJson(const CacheParts& cache) {
   v1::StatusHistory history;
   HistoryToProto(cache.history->Samples(), cache.manager->info(), &history);
@@ -126,7 +129,7 @@ absl::StatusOr<std::string> PrefixesJson(const CacheParts& cache) {
 }  // namespace
 
 StatusApi::StatusApi(const DaemonParts& parts, AdminService* admin, const HttpFence* fence)
-    : parts_(parts), admin_(admin), fence_(fence), blocks_(BlocksJson), prefixes_(PrefixesJson) {}
+    : parts_(parts), admin_(admin), fence_(fence) {}
 
 void StatusApi::AddRoutes(HttpServer::Routes* routes) {
   const auto add = [&](const char* name, Audience audience, Answerer answerer) {
@@ -134,6 +137,22 @@ void StatusApi::AddRoutes(HttpServer::Routes* routes) {
         [this, audience, answerer = std::move(answerer)](const HttpRequest& request) {
           return Answer(request, audience, answerer);
         };
+  };
+  using AnswerOfViewer =
+      absl::StatusOr<std::string> (StatusApi::*)(const HttpRequest&, const Viewer&) const;
+  // The callers that may read the same share the answer.
+  // An answer that ignores the query must not be made again for every query.
+  const auto add_public = [&](const char* name, AnswerOfViewer method, bool of_cache) {
+    add(name, Audience::kEverybody,
+        [this, name, method, of_cache](const HttpRequest& r, const Viewer& v) {
+          if (v.is_operator.ok()) return (this->*method)(r, v);
+          return shared_.Get(
+              absl::StrJoin({std::string(name), absl::StrCat(v.known.code()),
+                             absl::StrCat(v.identity.role), absl::StrCat(v.identity.tenant.value()),
+                             of_cache ? QueryText(r, "cache") : std::string()},
+                            " "),
+              [&] { return (this->*method)(r, v); });
+        });
   };
   const auto add_of_cache = [&](const char* name, Audience audience, CacheAnswerer answerer) {
     add(name, audience,
@@ -144,42 +163,26 @@ void StatusApi::AddRoutes(HttpServer::Routes* routes) {
           return cache.ok() ? answerer(request, **cache) : cache.status();
         });
   };
-  add("caches", Audience::kEverybody,
-      [this](const HttpRequest& r, const Viewer& v) { return Caches(r, v); });
-  add("status", Audience::kEverybody,
-      [this](const HttpRequest& r, const Viewer& v) { return Status(r, v); });
-  add("hit_rate_curve", Audience::kEverybody,
-      [this](const HttpRequest& r, const Viewer& v) { return HitRateCurves(r, v); });
+  const auto add_shared = [&](const char* name, Audience audience, JsonOfCache json) {
+    add_of_cache(name, audience, [this, name, json](const HttpRequest&, const CacheParts& cache) {
+      return shared_.Get(absl::StrCat(name, " ", cache.number), [&] { return json(cache); });
+    });
+  };
+  add_public("caches", &StatusApi::Caches, /*of_cache=*/false);
+  add_public("status", &StatusApi::Status, /*of_cache=*/true);
+  add_public("hit_rate_curve", &StatusApi::HitRateCurves, /*of_cache=*/true);
   add("sessions", Audience::kOperators,
       [this](const HttpRequest& r, const Viewer& v) { return Sessions(r, v); });
   add("tenants", Audience::kOperators,
       [this](const HttpRequest& r, const Viewer& v) { return Tenants(r, v); });
-  add_of_cache("history", Audience::kEverybody,
-               [](const HttpRequest&, const CacheParts& c) { return HistoryJson(c); });
-  add_of_cache("transfers", Audience::kEverybody,
-               [](const HttpRequest&, const CacheParts& c) { return TransfersJson(c); });
-  add_of_cache("blocks", Audience::kEverybody,
-               [this](const HttpRequest&, const CacheParts& c) { return blocks_.Get(c); });
-  add_of_cache("prefixes", Audience::kOperators,
-               [this](const HttpRequest&, const CacheParts& c) { return prefixes_.Get(c); });
+  add_shared("history", Audience::kEverybody, HistoryJson);
+  add_shared("transfers", Audience::kEverybody, TransfersJson);
+  add_shared("blocks", Audience::kEverybody, BlocksJson);
+  add_shared("prefixes", Audience::kOperators, PrefixesJson);
   add_of_cache("events", Audience::kOperators,
                [this](const HttpRequest& r, const CacheParts& c) { return Events(r, c); });
   add_of_cache("subscribers", Audience::kOperators,
                [this](const HttpRequest&, const CacheParts& c) { return Subscribers(c); });
-}
-
-absl::StatusOr<std::string> StatusApi::Scan::Get(const CacheParts& cache) {
-  absl::MutexLock lock(&mutex_);
-  const absl::Time now = SharedManager::Now();
-  // Cache numbers are not reused, so answers about dropped caches would stay.
-  constexpr size_t kMostMade = 64;
-  if (made_.size() > kMostMade) made_.clear();
-  Made& made = made_[cache.number];
-  if (now - made.time >= kScanInterval) {
-    made.json = make_(cache);
-    made.time = SharedManager::Now();
-  }
-  return made.json;
 }
 
 StatusApi::Viewer StatusApi::ViewerOf(const HttpRequest& request) const {

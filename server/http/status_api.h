@@ -5,21 +5,17 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <string>
-#include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/admin/admin_service.h"
 #include "server/admin/daemon_parts.h"
 #include "server/directory/cache_parts.h"
 #include "server/http/http_fence.h"
 #include "server/http/http_server.h"
+#include "server/http/shared_answers.h"
 
 namespace pagoda::server {
 
@@ -29,11 +25,12 @@ namespace pagoda::server {
 // 1. Only operators, as identified by HttpFence, read answers about tenants, sessions, prefixes or
 //    tokens.
 // 2. A request holds the core's lock for no longer than a scrape of /metrics does. A scan releases
-//    it between chunks (SharedManager::SlotStates, TopPrefixes). All requests within kScanInterval
-//    share one scan.
+//    it between chunks (SharedManager::SlotStates, TopPrefixes).
+// 3. Requests within kInterval share an answer that everybody may read, and the prefixes. Only
+//    operators' `caches`, `status` and `hit_rate_curve` are made for each request.
 class StatusApi {
  public:
-  static constexpr absl::Duration kScanInterval = absl::Milliseconds(500);
+  static constexpr absl::Duration kInterval = absl::Milliseconds(500);
 
   // The parts, the service and the fence outlive this.
   StatusApi(const DaemonParts& parts, AdminService* admin, const HttpFence* fence);
@@ -57,24 +54,6 @@ class StatusApi {
   using CacheAnswerer =
       std::function<absl::StatusOr<std::string>(const HttpRequest&, const CacheParts&)>;
 
-  // An answer that needs a scan of a cache. It is made again when it is older than kScanInterval.
-  class Scan {
-   public:
-    using Make = std::function<absl::StatusOr<std::string>(const CacheParts&)>;
-    explicit Scan(Make make) : make_(std::move(make)) {}
-    absl::StatusOr<std::string> Get(const CacheParts& cache) ABSL_LOCKS_EXCLUDED(mutex_);
-
-   private:
-    struct Made {
-      absl::StatusOr<std::string> json;
-      absl::Time time = absl::InfinitePast();
-    };
-
-    const Make make_;
-    absl::Mutex mutex_;  // Held during the scan, so that concurrent requests share its answer.
-    std::map<uint32_t, Made> made_ ABSL_GUARDED_BY(mutex_);  // By the cache's number.
-  };
-
   Viewer ViewerOf(const HttpRequest& request) const;
   HttpResponse Answer(const HttpRequest& request, Audience audience,
                       const Answerer& answerer) const;
@@ -92,8 +71,7 @@ class StatusApi {
   const DaemonParts parts_;
   AdminService* const admin_;
   const HttpFence* const fence_;
-  Scan blocks_;
-  Scan prefixes_;
+  SharedAnswers shared_{kInterval};
 };
 
 }  // namespace pagoda::server

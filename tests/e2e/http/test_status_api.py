@@ -57,7 +57,7 @@ def head_of(daemon, path, method="GET"):
 
 
 def eventually(daemon, ask, expected):
-    """Waits until `ask()` gives it: an answer that took a scan may be half a second old."""
+    """Waits until `ask()` gives it: an answer that is shared may be half a second old."""
     daemon.wait_until(lambda _: ask() == expected, seconds=20)
 
 
@@ -315,6 +315,32 @@ def test_with_operators_tenants_are_theirs_to_see(start_daemon):
         alice = get(daemon, "tenants", OPERATOR).tenants[1]
         assert alice.name == "alice" and alice.use[0].quota_blocks == 10 and alice.use[0].used_blocks == 4
         assert get(daemon, "events", OPERATOR).events[-1].tenant == "alice"
+
+
+def test_strangers_share_answers_and_operators_do_not(start_daemon):
+    daemon = start_daemon(operator_token=OPERATOR, server=ON_LOOPBACK)
+
+    def times(token):
+        return [get(daemon, "status", token).time.ToNanoseconds() for _ in range(20)]
+
+    assert len(set(times(OPERATOR))) == 20
+    seen = times(None)
+    assert len(set(seen)) < 20
+    daemon.wait_until(lambda daemon: get(daemon, "status").time.ToNanoseconds() > seen[-1])
+
+
+def test_a_query_that_is_ignored_does_not_make_the_list_of_caches_anew(start_daemon):
+    daemon = start_daemon(operator_token=OPERATOR, server=ON_LOOPBACK)
+
+    def sessions(query):
+        return get(daemon, f"caches?cache={query}").caches[0].sessions
+
+    def shared(number):
+        before = sessions(f"a{number}")
+        with Client(authorized(daemon.connect(), OPERATOR)):
+            return sessions(f"b{number}") == before
+
+    assert any(shared(number) for number in range(20))
 
 
 def test_names_of_other_machines_and_their_errors_are_for_operators(start_daemon):
