@@ -179,7 +179,7 @@ def test_prefixes_move_between_the_tiers(start_daemon):
         primary, secondary = client.status().windows[0].tiers
         assert (primary.tier, primary.free_blocks) == (pagoda.Tier.PRIMARY, 8)
         assert (secondary.tier, secondary.cached_blocks) == (pagoda.Tier.SECOND, 3)
-        assert secondary.cached_by_priority == {35: 3} and primary.cached_by_priority == {}
+        assert [(one.priority, one.blocks) for one in secondary.cached_by_priority] == [(35, 3)] and not primary.cached_by_priority
         back = client.prefetch(range(8))
         assert (back.matched_tokens, back.blocks) == (8, 2)
         with client.sequence(range(13)) as sequence:
@@ -227,17 +227,11 @@ def test_the_status_is_the_daemons(daemon, client):
     cache(client, range(8))
     client.match(range(8))
     seen, told = client.status(), daemon.status()
-    assert (seen.version, seen.epoch, seen.sessions, seen.revision) == (told.version, told.epoch, 1, told.revision)
-    assert (seen.cache.name, seen.draining) == (told.cache.name, False)
-    for field in told.windows[0].DESCRIPTOR.fields:
-        if field.name != "tiers":
-            assert getattr(seen.windows[0], field.name) == getattr(told.windows[0], field.name), field.name
-    tier, told_tier = seen.windows[0].tiers[0], told.windows[0].tiers[0]
-    for field in told_tier.DESCRIPTOR.fields:
-        if field.name != "cached_by_priority":
-            assert getattr(tier, field.name) == getattr(told_tier, field.name), field.name
-    assert tier.cached_by_priority == {one.priority: one.blocks for one in told_tier.cached_by_priority}
-    assert (seen.transfers.failed_total, seen.uptime > 0) == (0, True)
+    assert (seen.sessions, seen.draining, seen.uptime.ToNanoseconds() > 0) == (1, False, True)
+    for status in (seen, told):  # Between the two answers only the clock has moved.
+        status.ClearField("time")
+        status.ClearField("uptime")
+    assert seen.SerializeToString(deterministic=True) == told.SerializeToString(deterministic=True)
 
 
 KEYS = [b"first", bytes(64), b"\x00"]

@@ -22,7 +22,6 @@ from pagoda.hashes import block_hashes, key_hashes, namespace_hash
 from pagoda.mirror import CachedPrefix, Mirror
 from pagoda.pools import DeviceArray, Pool, Segment, map_pools
 from pagoda.router import Candidate, NodeState, NodeStatus, Route, RouteCosts, Router, RouterNode
-from pagoda.status import Status, TierStatus, TransferDirection, Transfers, WindowStatus
 from pagoda.tables import Table
 from pagoda.values import (Allocation, Block, BlockFill, BlockState, CacheInfo, Capacity, ExportedPrefix, FetchedPrefix, FetchOutcome,
                            Invalidated, Keys, Lane, Match, Medium, MemoryKind, MemoryPages, Moved, MultimodalItem, Namespace, PinInfo,
@@ -38,8 +37,8 @@ __all__ = [
     "MultimodalItem", "Namespace", "NodeState", "NodeStatus", "NotFound", "NotServed", "OpenedCache", "PagodaError", "Pending",
     "PendingCall", "PermissionDenied", "Pin", "PinEnd", "PinInfo", "Pinned", "Pins", "Pool", "PrefetchTarget", "Prefetched", "Progress",
     "RemovalReason", "Removed", "Retention", "Route", "RouteCosts", "Router", "RouterNode", "Segment", "Sequence", "SequenceInfo",
-    "ServedCache", "SessionGone", "SessionRef", "SnapshotBegin", "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier",
-    "TierInfo", "TierStatus", "TimedOut", "Tokens", "TransferDirection", "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch",
-    "WatchRefused", "Window", "WindowCapacity", "WindowStatus", "__version__", "block_hashes", "connect", "drop_cache", "key_hashes",
-    "list_caches", "map_pools", "namespace_hash", "open_cache", "watch",
+    "ServedCache", "SessionGone", "SessionRef", "SnapshotBegin", "SnapshotEnd", "Stored", "StoredBlock", "Table", "Tier",
+    "TierInfo", "TimedOut", "Tokens", "Unauthenticated", "Unavailable", "Updated", "Watch", "WatchRefused", "Window", "WindowCapacity",
+    "__version__", "block_hashes", "connect", "drop_cache", "key_hashes", "list_caches", "map_pools", "namespace_hash", "open_cache",
+    "watch",
 ]

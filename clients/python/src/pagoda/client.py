@@ -24,7 +24,6 @@ from pagoda._session import SessionView, raise_failures
 from pagoda._wire import BatchRequest
 from pagoda.caches import CacheIdentity, Caches, Layers, OpenedCache, Size
 from pagoda.errors import PagodaError, SessionGone
-from pagoda.status import Status
 from pagoda.values import Lane
 from pagoda._watch import Reader, Watch
 
@@ -314,13 +313,15 @@ class Client(SessionView):
                 if time.monotonic() >= deadline or not was_cut_short(error):
                     raise
 
-    def status(self) -> Status:
-        """Returns a consistent snapshot of the status of the daemon and of this client's cache.
+    def status(self) -> Any:
+        """Returns a consistent snapshot of the status of the daemon and of this client's cache: the
+        message GetStatusResponse, whose fields `proto/pagoda/v1/admin.proto` explains. Enum fields
+        are integers, which compare equal to Tier, Medium, MemoryKind and MemoryPages.
 
         It is for operators: with tenants configured, only operators may call it. An engine that
         asks whether a prompt fits calls query_capacity instead.
         """
-        return Status.take(self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name)))
+        return self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name))
 
     def reset_prefix_cache(self, *, timeout: float | None = None) -> int:
         """Removes every cached prefix of all sessions from this client's cache. Returns how many

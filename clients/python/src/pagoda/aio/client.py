@@ -28,7 +28,6 @@ from pagoda._watch import Reader
 from pagoda.aio._watch import Watch
 from pagoda.caches import CacheIdentity, Caches, Layers, OpenedCache, Size
 from pagoda.errors import PagodaError, SessionGone
-from pagoda.status import Status
 from pagoda.values import Lane
 
 # Seconds that a batch waits for the thread of the rings before it goes over gRPC.
@@ -313,9 +312,9 @@ class Client(SessionView):
                 if time.monotonic() >= deadline or not was_cut_short(error):
                     raise
 
-    async def status(self) -> Status:
+    async def status(self) -> Any:
         """See pagoda.Client.status. It is for operators; engines use query_capacity."""
-        return Status.take(await self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name)))
+        return await self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name))
 
     async def reset_prefix_cache(self, *, timeout: float | None = None) -> int:
         """See pagoda.Client.reset_prefix_cache."""
