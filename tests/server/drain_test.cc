@@ -148,6 +148,7 @@ TEST_F(DrainTest, NewWorkIsRefusedWhileOldWorkIsFinished) {
   }
   const v1::GetStatusResponse status = Status();
   EXPECT_TRUE(status.draining());
+  EXPECT_EQ(status.state(), v1::DAEMON_STATE_DRAINING);
   EXPECT_EQ(InfoOf(Execute(session, {AllocateOp(1)}, &result)).reason(), "DRAINING");
   v1::OpenSessionResponse opened;
   EXPECT_EQ(InfoOf(cache().OpenSession(NewContext().get(), {}, &opened)).reason(), "DRAINING");

@@ -7,6 +7,7 @@
 #include "tests/events/tree_model.h"
 #include "tests/manager/services/record_change.h"
 #include "tests/wire/event_messages.h"
+#include "wire/message_json.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -86,6 +87,61 @@ TEST(WireEventsTest, CopiesInFartherTiersAreListedNearestFirst) {
   dropped.lower = Change<TierSet>{TierSet::FromBits(0b10), {}};
   EXPECT_TRUE(ToProto(dropped).updated().has_lower_tiers()) << "also where none is left";
   EXPECT_FALSE(ToProto(UpdatedEvent{}).updated().has_lower_tiers());
+}
+
+// One line for each type of event, as `pagodactl watch -o json` prints it. A change of a line is a
+// change for every program that reads it: CHANGELOG.md names it.
+TEST(WireEventsTest, EachTypeHasItsJson) {
+  const auto line = [](decltype(Event::what) what) {
+    return JsonOf(DecodedEvent({.revision = Revision{7},
+                                .time = absl::UnixEpoch() + absl::Milliseconds(1500),
+                                .what = std::move(what)}))
+        .value();
+  };
+  EXPECT_EQ(
+      line(CreatedEvent{.blocks_per_tier = {8, 0, 4}, .blocks = {BlockId{1}}}),
+      R"({"revision":"7","window_size":0,"created":{"capacity":[{"tier":"TIER_PRIMARY","blocks":8},)"
+      R"({"tier":"TIER_THIRD","blocks":4}],"block_ids":[1]},"time":"1970-01-01T00:00:01.500Z"})");
+  EXPECT_EQ(
+      line(StoredEvent{.parent_hash = BlockHash{8},
+                       .parent = BlockId{3},
+                       .first_token = 4,
+                       .name_space = NamespaceKey{.lora_id = 1,
+                                                  .cache_salt = std::string("s"),
+                                                  .tenant = std::string("t")},
+                       .blocks = {{.id = BlockId{4},
+                                   .hash = BlockHash{9},
+                                   .token_count = 2,
+                                   .lower = TierSet::FromBits(0b10)}},
+                       .tokens = {5, 6}}),
+      R"({"revision":"7","window_size":0,"stored":{"namespace":{"cache_salt":"s","tenant":"t",)"
+      R"("keyed":false,"lora_id":"1"},"blocks":[{"block_id":4,"block_hash":"9","tokens":[5,6],)"
+      R"("tier":"TIER_PRIMARY","priority":35,"extra_token_ids":[],"multimodal_items":[],)"
+      R"("token_count":0,"lower_tiers":["TIER_SECONDARY"],"key":""}],"content_hidden":false,)"
+      R"("parent_hash":"8","parent_block_id":3},"time":"1970-01-01T00:00:01.500Z"})");
+  EXPECT_EQ(line(UpdatedEvent{.id = BlockId{5},
+                              .end_token = 8,
+                              .hash = BlockHash{9},
+                              .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary},
+                              .lower = Change<TierSet>{{}, TierSet::FromBits(0b100)},
+                              .priority = Change<Priority>{Priority{35}, Priority{80}}}),
+            R"({"revision":"7","window_size":0,"updated":{"block_id":5,"block_hash":"9",)"
+            R"("tier":{"old_value":"TIER_PRIMARY","new_value":"TIER_SECONDARY"},)"
+            R"("priority":{"old_value":35,"new_value":80},)"
+            R"("lower_tiers":{"old_value":[],"new_value":["TIER_THIRD"]}},)"
+            R"("time":"1970-01-01T00:00:01.500Z"})");
+  EXPECT_EQ(
+      line(UpdatedEvent{
+          .id = BlockId{5},
+          .hash = BlockHash{9},
+          .ended_pin = EndedPin{PinId{3}, PinEnd::kPrefixLeft, RemovalReason::kCleared}}),
+      R"({"revision":"7","window_size":0,"updated":{"block_id":5,"block_hash":"9","ended_pin":)"
+      R"({"pin_id":"3","why":"PIN_END_PREFIX_LEFT","removal":"REMOVAL_REASON_CLEARED"}},)"
+      R"("time":"1970-01-01T00:00:01.500Z"})");
+  EXPECT_EQ(line(RemovedEvent{.blocks = {BlockId{4}}, .hashes = {BlockHash{9}}, .end_tokens = {6}}),
+            R"({"revision":"7","window_size":0,"removed":{"reason":"REMOVAL_REASON_EVICTED",)"
+            R"("block_ids":[4],"block_hashes":["9"],"scope":"REMOVAL_SCOPE_UNSPECIFIED"},)"
+            R"("time":"1970-01-01T00:00:01.500Z"})");
 }
 
 TEST(WireEventsTest, EveryReasonHasItsOwn) {

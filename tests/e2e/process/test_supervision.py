@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pagoda_client import Client
 from pagoda_daemon import CALL_SECONDS, QUIET_STOP_SECONDS, Daemon
-from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
+from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc, status_pb2
 
 KUBERNETES = pathlib.Path(__file__).parents[3] / "deploy" / "kubernetes"
 SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse {1: 1}
@@ -143,6 +143,7 @@ def test_the_probes_of_kubernetes_tell_a_drain_from_death(file, tmp_path):
         watch = stall_a_subscriber(daemon)
         daemon.process.send_signal(signal.SIGTERM)
         daemon.wait_until(lambda draining: draining.status().draining)
+        assert daemon.status().state == status_pb2.DAEMON_STATE_DRAINING
         assert daemon.http(readiness) == (503, "draining\n")
         assert daemon.http(liveness) == (200, "ok\n")
         read_to_its_end(watch)

@@ -10,6 +10,7 @@
 
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+#include "wire/message_json.h"
 
 namespace pagoda::server {
 namespace {
@@ -82,6 +83,34 @@ TEST(PublicViewTest, OthersReadTheseTextsOfTheStatus) {
           "gpu_self_test.kernels.family", "gpu_self_test.kernels.outcome",
           "gpu_self_test.problem.reason"));
   EXPECT_TRUE(status.gpu_self_test().has_problem());
+}
+
+TEST(PublicViewTest, TheSelfTestOfAGpuKeepsItsNumbersAndNames) {
+  v1::GetStatusResponse status;
+  v1::GpuSelfTest& test = *status.mutable_gpu_self_test();
+  test.set_device("cuda:0, a GPU");
+  v1::GpuSelfTest::Kernel& kernel = *test.add_kernels();
+  kernel.set_part("gate");
+  kernel.set_family("portable");
+  kernel.set_needed(true);
+  kernel.set_outcome("timeout");
+  kernel.set_tolerance(0.5);
+  kernel.set_why("it hung");
+  kernel.set_text("gate by portable is left out: timeout: it hung");
+  test.mutable_problem()->set_code(9);
+  test.mutable_problem()->set_message("no kernel for gate");
+  EXPECT_EQ(JsonOf(test).value(),
+            R"({"device":"cuda:0, a GPU","kernels":[{"part":"gate","family":"portable",)"
+            R"("needed":true,"outcome":"timeout","error":0,"tolerance":0.5,"seconds":0,)"
+            R"("why":"it hung","text":"gate by portable is left out: timeout: it hung"}],)"
+            R"("problem":{"reason":"","code":9,"message":"no kernel for gate"},)"
+            R"("no_backend":false})");
+  KeepPublic(&status);
+  EXPECT_EQ(JsonOf(test).value(),
+            R"({"device":"cuda:0, a GPU","kernels":[{"part":"gate","family":"portable",)"
+            R"("needed":true,"outcome":"timeout","error":0,"tolerance":0.5,"seconds":0,)"
+            R"("why":"","text":""}],"problem":{"reason":"","code":9,"message":""},)"
+            R"("no_backend":false})");
 }
 
 TEST(PublicViewTest, StrangersReadTheseTextsOfTheCaches) {

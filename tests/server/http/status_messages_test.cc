@@ -147,6 +147,57 @@ TEST_F(EventToSummaryTest, PoolsAndRawBlocksAreBothCreated) {
   EXPECT_EQ(blocks.capacity_size(), 0);
 }
 
+// One line for each type of event, as GET /api/v1/events prints it. A change of a line is a change
+// for every program that reads it: CHANGELOG.md names it.
+TEST_F(EventToSummaryTest, EachTypeHasItsJson) {
+  const auto line = [&](decltype(Event::what) what) { return JsonOf(Of(std::move(what))).value(); };
+  EXPECT_EQ(
+      line(CreatedEvent{.blocks_per_tier = {8, 0, 4}, .blocks = {BlockId{1}}}),
+      R"({"revision":"7","type":"EVENT_TYPE_CREATED","window_size":0,"tenant":"acme","blocks":"1",)"
+      R"("block_ids":[1],"capacity":[{"tier":"TIER_PRIMARY","blocks":8},{"tier":"TIER_THIRD",)"
+      R"("blocks":4}],"reason":"REMOVAL_REASON_UNSPECIFIED","scope":"REMOVAL_SCOPE_UNSPECIFIED",)"
+      R"("time":"1970-01-01T00:00:01.500Z"})");
+  EXPECT_EQ(
+      line(StoredEvent{.parent = BlockId{3},
+                       .name_space = NamespaceKey{.lora_id = 1,
+                                                  .cache_salt = std::string("s"),
+                                                  .tenant = std::string("t")},
+                       .blocks = {{.id = BlockId{4},
+                                   .hash = BlockHash{9},
+                                   .token_count = 2,
+                                   .lower = TierSet::FromBits(0b10)}},
+                       .tokens = {5, 6}}),
+      R"({"revision":"7","type":"EVENT_TYPE_STORED","window_size":0,"tenant":"acme","blocks":"1",)"
+      R"("block_ids":[4],"capacity":[],"stored":{"tokens":"2","namespace":{"cache_salt":"s",)"
+      R"("tenant":"t","keyed":false,"lora_id":"1"},"tier":"TIER_PRIMARY",)"
+      R"("lower_tiers":["TIER_SECONDARY"],"priority":35,"last_hash":"9","parent_block_id":3},)"
+      R"("reason":"REMOVAL_REASON_UNSPECIFIED","scope":"REMOVAL_SCOPE_UNSPECIFIED",)"
+      R"("time":"1970-01-01T00:00:01.500Z"})");
+  EXPECT_EQ(
+      line(UpdatedEvent{.id = BlockId{5},
+                        .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary},
+                        .lower = Change<TierSet>{{}, TierSet::FromBits(0b100)},
+                        .priority = Change<Priority>{Priority{35}, Priority{80}}}),
+      R"({"revision":"7","type":"EVENT_TYPE_UPDATED","window_size":0,"tenant":"acme","blocks":"1",)"
+      R"("block_ids":[5],"capacity":[],"tier":{"old_value":"TIER_PRIMARY",)"
+      R"("new_value":"TIER_SECONDARY"},"lower_tiers":{"old_value":[],"new_value":["TIER_THIRD"]},)"
+      R"("priority":{"old_value":35,"new_value":80},"reason":"REMOVAL_REASON_UNSPECIFIED",)"
+      R"("scope":"REMOVAL_SCOPE_UNSPECIFIED","time":"1970-01-01T00:00:01.500Z"})");
+  EXPECT_EQ(
+      line(UpdatedEvent{
+          .id = BlockId{5},
+          .ended_pin = EndedPin{PinId{3}, PinEnd::kPrefixLeft, RemovalReason::kCleared}}),
+      R"({"revision":"7","type":"EVENT_TYPE_UPDATED","window_size":0,"tenant":"acme","blocks":"1",)"
+      R"("block_ids":[5],"capacity":[],"ended_pin":{"pin_id":"3","why":"PIN_END_PREFIX_LEFT",)"
+      R"("removal":"REMOVAL_REASON_CLEARED"},"reason":"REMOVAL_REASON_UNSPECIFIED",)"
+      R"("scope":"REMOVAL_SCOPE_UNSPECIFIED","time":"1970-01-01T00:00:01.500Z"})");
+  EXPECT_EQ(
+      line(RemovedEvent{.blocks = {BlockId{4}}}),
+      R"({"revision":"7","type":"EVENT_TYPE_REMOVED","window_size":0,"tenant":"acme","blocks":"1",)"
+      R"("block_ids":[4],"capacity":[],"reason":"REMOVAL_REASON_EVICTED",)"
+      R"("scope":"REMOVAL_SCOPE_UNSPECIFIED","time":"1970-01-01T00:00:01.500Z"})");
+}
+
 TEST(HistoryToProtoTest, HasAColumnForEachTotalAndTier) {
   const CacheInfo cache = {.tiers = {{.name = "hbm"}, {.name = "dram"}}};
   const StatusSample first{.time = absl::UnixEpoch() + absl::Seconds(2),
