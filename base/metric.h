@@ -7,6 +7,8 @@
 // * its field in GetStatus (server/admin/declared_status.h), and so in all that prints this
 // message,
 // * its entry in server/METRICS.md, which a test compares with the row.
+//
+// Below each table, a static_assert with EachFieldHasARow finds fields without a row.
 #ifndef PAGODA_BASE_METRIC_H_
 #define PAGODA_BASE_METRIC_H_
 
@@ -93,6 +95,57 @@ void VisitMetric(const Metric<Stats>& metric, const Stats& stats, Visit visit) {
         }
       },
       metric.value);
+}
+
+namespace metric_internal {
+
+// Converts to the type of any field.
+struct AnyField {
+  template <class Field>
+  operator Field() const;
+};
+
+// The number of fields of an aggregate: the most values that initialize it.
+template <class Stats, class... Fields>
+consteval size_t NumFields() {
+  if constexpr (requires { Stats{Fields{}..., AnyField{}}; }) {
+    return NumFields<Stats, Fields..., AnyField>();
+  } else {
+    return sizeof...(Fields);
+  }
+}
+
+// Whether the two rows read the same field. A computed value is no field.
+template <class Stats>
+constexpr bool ReadSameField(const Metric<Stats>& a, const Metric<Stats>& b) {
+  return std::visit(
+      [](const auto& x, const auto& y) {
+        using X = std::remove_cvref_t<decltype(x)>;
+        if constexpr (!std::is_same_v<X, std::remove_cvref_t<decltype(y)>>) {
+          return false;
+        } else if constexpr (std::is_same_v<X, MetricKinds<Stats>>) {
+          return x.count == y.count;
+        } else {
+          return std::is_member_object_pointer_v<X> && x == y;
+        }
+      },
+      a.value, b.value);
+}
+
+}  // namespace metric_internal
+
+// Whether each field of `Stats` has a row of its own or is one of kOthers: fields whose values have
+// other labels, are read by computed rows, or are not for operators.
+template <auto... kOthers, class Stats, size_t kRows>
+consteval bool EachFieldHasARow(const Metric<Stats> (&rows)[kRows]) {
+  size_t fields = sizeof...(kOthers);
+  for (size_t i = 0; i < kRows; ++i) {
+    if (metric_internal::ReadSameField(rows[i], rows[i])) ++fields;
+    for (size_t j = 0; j < i; ++j) {
+      if (metric_internal::ReadSameField(rows[i], rows[j])) return false;
+    }
+  }
+  return fields == metric_internal::NumFields<Stats>();
 }
 
 }  // namespace pagoda

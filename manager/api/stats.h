@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -57,6 +56,7 @@ inline constexpr Metric<TierOccupancy> kTierMetrics[] = {
     {&TierOccupancy::duplicates, "pagoda_duplicate_blocks", "duplicate_blocks",
      "Cached blocks of pagoda_blocks that are copies of blocks in a nearer tier."},
 };
+static_assert(EachFieldHasARow(kTierMetrics), "a field has no row");
 
 // One slot, as TierOccupancy counts it.
 enum class SlotState : uint8_t {
@@ -120,8 +120,7 @@ inline constexpr Metric<WindowCounters> kWindowCounters[] = {
     {&WindowCounters::lower_hit_tokens, "", "lower_hit_tokens_total",
      "The cached prompt tokens that lay below the first tier."},
 };
-static_assert(std::size(kWindowCounters) * sizeof(uint64_t) == sizeof(WindowCounters),
-              "a counter is not declared");
+static_assert(EachFieldHasARow(kWindowCounters), "a field has no row");
 
 inline constexpr size_t kNumRemovalReasons = static_cast<size_t>(RemovalReason::kLost) + 1;
 using RemovalCounts = std::array<std::array<uint64_t, kNumRemovalReasons>, kMaxTiers>;
@@ -143,6 +142,9 @@ inline constexpr Metric<TenantCounters> kTenantCounters[] = {
      "Prompt tokens of requests. A request's prompt counts once, when its first sequence is added. "
      "What it matches after a preemption, or after its engine fetched blocks, counts nowhere."},
 };
+static_assert(EachFieldHasARow<&TenantCounters::prefix_hit_tokens, &TenantCounters::removed_blocks>(
+                  kTenantCounters),
+              "a field has no row");
 
 // Blocks by their priority.
 using PriorityCounts = std::array<uint32_t, kMaxPriority + 1>;
@@ -192,9 +194,7 @@ inline constexpr Metric<DiskTierStats> kDiskTierMetrics[] = {
     {&DiskTierStats::retired_slots, "pagoda_disk_retired_slots", "retired_slots",
      "Slots that the core does not use until the next start, because a write to them failed."},
 };
-static_assert(std::size(kDiskTierMetrics) * sizeof(uint64_t) ==
-                  sizeof(DiskTierStats) + 2 * (sizeof(uint64_t) - sizeof(uint32_t)),
-              "a value is not declared");
+static_assert(EachFieldHasARow(kDiskTierMetrics), "a field has no row");
 
 struct WindowStats {
   WindowSize window;
@@ -223,6 +223,12 @@ inline constexpr Metric<WindowStats> kWindowMetrics[] = {
     {&WindowStats::pin_budget_blocks, "pagoda_pin_budget_blocks", "pin_budget_blocks",
      "The most blocks that pins can hold."},
 };
+static_assert(
+    EachFieldHasARow<&WindowStats::window, &WindowStats::tiers, &WindowStats::cached_by_priority,
+                     &WindowStats::counters, &WindowStats::freely_evicted_blocks,
+                     &WindowStats::tenants, &WindowStats::reuse_intervals,
+                     &WindowStats::reuse_distances, &WindowStats::disk>(kWindowMetrics),
+    "a field has no row");
 
 // How a session ended.
 enum class SessionEnd : uint8_t { kClosed, kLeaseExpired, kEndedByOperator };
@@ -278,6 +284,10 @@ inline constexpr Metric<TenantUsage> kTenantMetrics[] = {
     {&TenantUsage::sequence_bytes, "pagoda_tenant_sequence_bytes", "",
      "Bytes that a tenant's sequences keep beside their blocks."},
 };
+static_assert(
+    EachFieldHasARow<&TenantUsage::tenant, &TenantUsage::max_sequences,
+                     &TenantUsage::max_sequence_bytes, &TenantUsage::uses>(kTenantMetrics),
+    "a field has no row");
 
 struct ManagerStats {
   std::vector<WindowStats> windows;  // Ascending by window.
@@ -307,6 +317,10 @@ inline constexpr Metric<ManagerStats> kCacheMetrics[] = {
     {&ManagerStats::recovered_blocks, "pagoda_recovered_blocks", "recovered_blocks",
      "Blocks that the start found again, in memory or on disk."},
 };
+static_assert(
+    EachFieldHasARow<&ManagerStats::windows, &ManagerStats::copies_in_flight,
+                     &ManagerStats::session_counters, &ManagerStats::operations>(kCacheMetrics),
+    "a field has no row");
 
 }  // namespace pagoda
 

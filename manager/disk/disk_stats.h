@@ -123,6 +123,11 @@ inline constexpr Metric<DiskStats::Window> kDiskWindowMetrics[] = {
     {&DiskStats::Window::running, "pagoda_disk_running_orders", "running_orders",
      "Orders that the disk is working on."},
 };
+static_assert(EachFieldHasARow<&DiskStats::Window::file, &DiskStats::Window::written,
+                               &DiskStats::Window::read, &DiskStats::Window::erases,
+                               &DiskStats::Window::erased_slots, &DiskStats::Window::errors>(
+                  kDiskWindowMetrics),
+              "a field has no row");
 
 }  // namespace pagoda
 

@@ -84,6 +84,7 @@ inline constexpr Metric<ExchangeStats> kExchangeMetrics[] = {
     {&ExchangeStats::waiting, "pagoda_exchange_waiting", "waiting",
      "Fetches and writes that have not ended."},
 };
+static_assert(EachFieldHasARow(kExchangeMetrics), "a field has no row");
 
 // Fetches prefixes from a store into a cache, and publishes cached prefixes to it. It is a client
 // of the cache like any other: a fetch reserves the slots of a sequence (arriving blocks), the

@@ -123,8 +123,10 @@ inline constexpr Metric<StoreStats> kStoreMetrics[] = {
     {&StoreStats::disconnects, "pagoda_store_disconnects_total", "disconnects_total",
      "Ready connections that ended."},
 };
+static_assert(EachFieldHasARow<&StoreStats::last_error>(kStoreMetrics), "a field has no row");
 
-// The metrics of another daemon. Label: address. Its status is that of a store.
+// The metrics of another daemon. Label: address. Its status is that of a store, and kStoreMetrics
+// has a row for each field.
 inline constexpr Metric<StoreStats> kSourceMetrics[] = {
     {[](const StoreStats& stats) { return stats.connected > 0 ? 1.0 : 0.0; }, "pagoda_source_up",
      "", "1 if a connection to the other daemon is ready."},

@@ -133,6 +133,8 @@ inline constexpr Metric<DigestIndex::Stats> kPeerIndexMetrics[] = {
     {&DigestIndex::Stats::resets, "pagoda_peer_index_resets_total", "",
      "Times that the index began again, because the event log had passed it."},
 };
+static_assert(EachFieldHasARow<&DigestIndex::Stats::read_revision>(kPeerIndexMetrics),
+              "a field has no row");
 
 }  // namespace pagoda::server
 

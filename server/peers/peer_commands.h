@@ -3,7 +3,6 @@
 #define PAGODA_SERVER_PEERS_PEER_COMMANDS_H_
 
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,8 +70,7 @@ inline constexpr Metric<PeerStats> kPeerMetrics[] = {
      "Tokens that the daemon does not know, or does not check because too many wrong ones came "
      "from the same address."},
 };
-static_assert(std::size(kPeerMetrics) * sizeof(uint64_t) == sizeof(PeerStats),
-              "a value is not declared");
+static_assert(EachFieldHasARow(kPeerMetrics), "a field has no row");
 
 // What a connection has told about itself.
 struct PeerSession {

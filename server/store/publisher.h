@@ -81,6 +81,7 @@ inline constexpr Metric<PublisherStats> kPublisherMetrics[] = {
     {&PublisherStats::is_store_away, "pagoda_publisher_store_away", "store_away",
      "1 if the last write failed, so that the others wait."},
 };
+static_assert(EachFieldHasARow(kPublisherMetrics), "a field has no row");
 
 // Takes the prefixes that the cache lists (ManagerOptions::publish_min_uses) and gives them to the
 // exchange, a few at a time. Thread-safe.

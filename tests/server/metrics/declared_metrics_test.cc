@@ -258,6 +258,17 @@ constexpr Metric<AnyStats> kAnyMetrics[] = {
     {&AnyStats::away, "", "up"},
     {KindsOf<AnyStats, &AnyStats::ends, EndName, 1>("end"), "a_ends_total", "gets_total", "Ends."},
 };
+static_assert(EachFieldHasARow<&AnyStats::speed>(kAnyMetrics));
+static_assert(!EachFieldHasARow(kAnyMetrics), "a computed row is not the row of a field");
+
+struct TwoCounts {
+  std::string name;
+  uint64_t first = 0;
+  uint64_t second = 0;
+};
+constexpr Metric<TwoCounts> kFirstTwice[] = {{&TwoCounts::first, "first_total", "", ""},
+                                             {&TwoCounts::first, "second_total", "", ""}};
+static_assert(!EachFieldHasARow<&TwoCounts::name>(kFirstTwice), "the second count has no row");
 
 TEST(DeclaredMetricsTest, TheStatusHasValuesOfEveryKind) {
   v1::StoreStatus status;
