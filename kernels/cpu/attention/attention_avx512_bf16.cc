@@ -100,13 +100,7 @@ inline void AddValues(const DecodeTile& tile, const uint16_t (*weights)[kTileTok
                       RowFetcher& fetcher) {
   constexpr uint32_t kBytes = ElementBytes(kType);
   F sums[kRows][2 * kRegisters];
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t v = 0; v < 2 * kRegisters; ++v) {
-      sums[r][v] = Simd::Load(tile.rows.sums + r * tile.rows.sum_stride + e + v * kLanes);
-    }
-  }
+  LoadSums(tile.rows, e, sums);
   for (uint32_t t = 0; t < tile.tokens; t += 2) {
     if (t % (2 * kStepTokens) == 0) fetcher.Step();
     Pairs values[2 * kRegisters];
@@ -129,13 +123,7 @@ inline void AddValues(const DecodeTile& tile, const uint16_t (*weights)[kTileTok
       }
     }
   }
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t v = 0; v < 2 * kRegisters; ++v) {
-      Simd::Store(tile.rows.sums + r * tile.rows.sum_stride + e + v * kLanes, sums[r][v]);
-    }
-  }
+  StoreSums(tile.rows, e, sums);
 }
 
 template <ElementType kType, uint32_t kRows>
@@ -148,13 +136,8 @@ void Decode(const DecodeTile& tile) {
       tile.tokens / (2 * kStepTokens) * ((tile.value_dim + kStep - 1) / kStep);
   RowFetcher fetcher(tile, tile.head_dim * ElementBytes(kType), key_steps + value_steps);
   DotKeys<kType, kRows>(tile, fetcher, scores);
-  const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
-  const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
+  WeighTile<kRows>(tile, tile.rows.sum_stride, scores);
   for (uint32_t r = 0; r < kRows; ++r) {
-    ScaleTokens(tile.key_scales, tile.tokens, scores[r]);
-    const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
-    ScaleTokens(tile.value_scales, tile.tokens, scores[r]);
-    Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.rows.sum_stride, factor);
     // In a tile of 16 tokens, the last 16 are unspecified.
     _mm512_store_si512(weights[r], ToBf16(Simd::Load(scores[r]), Simd::Load(scores[r] + kLanes)));
   }

@@ -74,13 +74,7 @@ template <uint32_t kRows, Line kLine>
 inline void AddValues(const DecodeTile& tile, const Float8Lookup& lookup,
                       const uint16_t (*weights)[kTileTokens], uint32_t e, RowFetcher& fetcher) {
   F sums[kRows][kRegisters];
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t v = 0; v < kRegisters; ++v) {
-      sums[r][v] = Simd::Load(tile.rows.sums + r * tile.rows.sum_stride + e + v * kLanes);
-    }
-  }
+  LoadSums(tile.rows, e, sums);
   for (uint32_t t = 0; t < tile.tokens; t += 2) {
     if (t % (2 * kStepTokens) == 0) fetcher.Step();
     Pairs a[2], b[2];
@@ -98,13 +92,7 @@ inline void AddValues(const DecodeTile& tile, const Float8Lookup& lookup,
       }
     }
   }
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t v = 0; v < kRegisters; ++v) {
-      Simd::Store(tile.rows.sums + r * tile.rows.sum_stride + e + v * kLanes, sums[r][v]);
-    }
-  }
+  StoreSums(tile.rows, e, sums);
 }
 
 template <uint32_t kRows>
@@ -117,13 +105,8 @@ void Decode(const DecodeTile& tile) {
       tile.tokens / (2 * kStepTokens) * ((tile.value_dim + kLineElements - 1) / kLineElements);
   RowFetcher fetcher(tile, tile.head_dim, key_steps + value_steps);
   DotKeys<kRows>(tile, lookup, fetcher, scores);
-  const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
-  const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
+  WeighTile<kRows>(tile, tile.rows.sum_stride, scores);
   for (uint32_t r = 0; r < kRows; ++r) {
-    ScaleTokens(tile.key_scales, tile.tokens, scores[r]);
-    const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
-    ScaleTokens(tile.value_scales, tile.tokens, scores[r]);
-    Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.rows.sum_stride, factor);
     // In a tile of 16 tokens, the last 16 are unspecified.
     const __m512bh row = _mm512_cvtne2ps_pbh(Simd::Load(scores[r] + kLanes), Simd::Load(scores[r]));
     _mm512_store_si512(weights[r], reinterpret_cast<__m512i>(row));

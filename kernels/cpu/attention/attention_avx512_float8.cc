@@ -68,13 +68,7 @@ template <uint32_t kRows, Line kLine>
 inline void AddValues(const DecodeTile& tile, const Float8Lookup& lookup,
                       const float (*weights)[kTileTokens], uint32_t e, RowFetcher& fetcher) {
   F sums[kRows][kRegisters];
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t v = 0; v < kRegisters; ++v) {
-      sums[r][v] = Simd::Load(tile.rows.sums + r * tile.rows.sum_stride + e + v * kLanes);
-    }
-  }
+  LoadSums(tile.rows, e, sums);
   for (uint32_t t = 0; t < tile.tokens; ++t) {
     if (t % (2 * kStepTokens) == 0) fetcher.Step();
     F x[kRegisters];
@@ -86,13 +80,7 @@ inline void AddValues(const DecodeTile& tile, const Float8Lookup& lookup,
       for (uint32_t v = 0; v < kRegisters; ++v) sums[r][v] = Simd::Fma(weight, x[v], sums[r][v]);
     }
   }
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t v = 0; v < kRegisters; ++v) {
-      Simd::Store(tile.rows.sums + r * tile.rows.sum_stride + e + v * kLanes, sums[r][v]);
-    }
-  }
+  StoreSums(tile.rows, e, sums);
 }
 
 template <uint32_t kRows>
@@ -104,14 +92,7 @@ void Decode(const DecodeTile& tile) {
       tile.tokens / (2 * kStepTokens) * ((tile.value_dim + kLineElements - 1) / kLineElements);
   RowFetcher fetcher(tile, tile.head_dim, key_steps + value_steps);
   DotKeys<kRows>(tile, lookup, fetcher, scores);
-  const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
-  const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
-  for (uint32_t r = 0; r < kRows; ++r) {
-    ScaleTokens(tile.key_scales, tile.tokens, scores[r]);
-    const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
-    ScaleTokens(tile.value_scales, tile.tokens, scores[r]);
-    Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.rows.sum_stride, factor);
-  }
+  WeighTile<kRows>(tile, tile.rows.sum_stride, scores);
   uint32_t e = 0;
   for (; e + kLineElements <= tile.value_dim; e += kLineElements) {
     AddValues<kRows, Line::kWhole>(tile, lookup, scores, e, fetcher);

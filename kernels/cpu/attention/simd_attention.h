@@ -70,13 +70,7 @@ inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens
                       RowFetcher& fetcher) {
   constexpr uint32_t kBytes = ElementBytes(kType);
   F sums[kRows][kVectors];
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t v = 0; v < kVectors; ++v) {
-      sums[r][v] = Simd::Load(tile.rows.sums + r * tile.rows.sum_stride + e + v * kLanes);
-    }
-  }
+  LoadSums(tile.rows, e, sums);
   for (uint32_t t = 0; t < tile.tokens; ++t) {
     if (t % (2 * kStepTokens) == 0) fetcher.Step();
     const std::byte* value = tile.values[t] + e * kBytes;
@@ -96,13 +90,7 @@ inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens
       for (uint32_t v = 0; v < kVectors; ++v) sums[r][v] = Simd::Fma(weight, x[v], sums[r][v]);
     }
   }
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t v = 0; v < kVectors; ++v) {
-      Simd::Store(tile.rows.sums + r * tile.rows.sum_stride + e + v * kLanes, sums[r][v]);
-    }
-  }
+  StoreSums(tile.rows, e, sums);
 }
 
 template <ElementType kType, uint32_t kRows>
@@ -114,14 +102,7 @@ void Decode(const DecodeTile& tile) {
       tile.tokens / (2 * kStepTokens) * ((tile.value_dim + kElements - 1) / kElements);
   RowFetcher fetcher(tile, tile.head_dim * ElementBytes(kType), key_steps + value_steps);
   DotKeys<kType, kRows>(tile, fetcher, scores);
-  const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
-  const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
-  for (uint32_t r = 0; r < kRows; ++r) {
-    ScaleTokens(tile.key_scales, tile.tokens, scores[r]);
-    const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
-    ScaleTokens(tile.value_scales, tile.tokens, scores[r]);
-    Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.value_dim, factor);
-  }
+  WeighTile<kRows>(tile, tile.value_dim, scores);
   uint32_t e = 0;
   for (; e + kElements <= tile.value_dim; e += kElements) {
     AddValues<kType, kRows, Simd::kValueVectors, true>(tile, scores, e, fetcher);

@@ -120,6 +120,44 @@ inline void Scale(float* sums, uint32_t size, float factor) {
   }
 }
 
+// The registers of each row's sums, from element e on.
+template <uint32_t kRows, uint32_t kVectors>
+[[gnu::always_inline]] inline void LoadSums(const RowStates& rows, uint32_t e,
+                                            F (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      sums[r][v] = Simd::Load(rows.sums + r * rows.sum_stride + e + v * Simd::kLanes);
+    }
+  }
+}
+template <uint32_t kRows, uint32_t kVectors>
+[[gnu::always_inline]] inline void StoreSums(const RowStates& rows, uint32_t e,
+                                             const F (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      Simd::Store(rows.sums + r * rows.sum_stride + e + v * Simd::kLanes, sums[r][v]);
+    }
+  }
+}
+
+// Turns the scores of a decode tile into weights, and scales the first num_sums of each row's sums.
+template <uint32_t kRows>
+[[gnu::always_inline]] inline void WeighTile(const DecodeTile& tile, uint32_t num_sums,
+                                             float (*scores)[kTileTokens]) {
+  const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
+  const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
+  for (uint32_t r = 0; r < kRows; ++r) {
+    ScaleTokens(tile.key_scales, tile.tokens, scores[r]);
+    const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
+    ScaleTokens(tile.value_scales, tile.tokens, scores[r]);
+    Scale(tile.rows.sums + r * tile.rows.sum_stride, num_sums, factor);
+  }
+}
+
 }  // namespace
 }  // namespace pagoda::kernels::cpu
 
