@@ -253,7 +253,8 @@ run_quietly() {
 # generate DAEMON: sends $prompt to the daemon, and sets answer, reused and first_token.
 generate() {
   run_quietly --endpoint "unix:$1.sock" generate --prompt-file "$prompt" --max-new-tokens 8
-  answer=$(json tokens) reused=$(json reused_tokens) first_token=$(json time_to_first_token_seconds)
+  answer=$(json tokens) reused=$(json reused_tokens) first_token=$(json time_to_first_token)
+  first_token=${first_token%s}
 }
 
 # ask DAEMON: the same, in sight.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/check.h"
 #include "pagoda/v1/cache.pb.h"
 #include "wire/bytes/backward_writer.h"
 #include "wire/cache_info.h"
@@ -293,6 +294,15 @@ std::string AnswerWriter::End(const BatchResult& state) {
   out.Number(Proto::kRevisionFieldNumber, state.revision.value());
   bytes_.append(out.data(), out.size());
   return std::move(bytes_);
+}
+
+v1::OperationResult OperationResultToProto(const absl::StatusOr<OperationResult>& result) {
+  AnswerWriter writer;
+  writer.Add(result);
+  v1::BatchResult answer;
+  PAGODA_CHECK(answer.ParseFromString(writer.End({})) && answer.results_size() == 1,
+               "an answer has a result for each operation");
+  return std::move(*answer.mutable_results(0));
 }
 
 }  // namespace pagoda

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "manager/api/operation.h"
+#include "pagoda/v1/cache.pb.h"
 
 namespace pagoda {
 
@@ -21,6 +22,9 @@ class AnswerWriter {
  private:
   std::string bytes_;
 };
+
+// The same result as a message, for programs that print it.
+v1::OperationResult OperationResultToProto(const absl::StatusOr<OperationResult>& result);
 
 }  // namespace pagoda
 

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "clients/command_line/terminal/terminal.h"
 #include "clients/cpp/channel.h"
-#include "nlohmann/json.hpp"
 #include "wire/message_json.h"
 
 namespace pagoda {
@@ -95,11 +94,6 @@ absl::Status PrintResult(const GlobalOptions& globals, const std::string& text,
   if (globals.output == OutputFormat::kJson) return PrintJson(message);
   std::cout << text << std::endl;
   return absl::OkStatus();
-}
-
-void PrintResult(const GlobalOptions& globals, const std::string& text,
-                 const nlohmann::ordered_json& json) {
-  std::cout << (globals.output == OutputFormat::kJson ? json.dump() : text) << std::endl;
 }
 
 }  // namespace pagoda

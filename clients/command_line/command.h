@@ -12,7 +12,6 @@
 #include "clients/cpp/channel.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/channel.h"
-#include "nlohmann/json_fwd.hpp"
 
 namespace CLI {
 class App;
@@ -49,9 +48,6 @@ absl::Status PrintJson(const google::protobuf::Message& message);
 // Writes a command's result to standard output: `message` as PrintJson with -o json, else `text`.
 absl::Status PrintResult(const GlobalOptions& globals, const std::string& text,
                          const google::protobuf::Message& message);
-// The same for a result that the command has computed.
-void PrintResult(const GlobalOptions& globals, const std::string& text,
-                 const nlohmann::ordered_json& json);
 
 // The process's exit codes.
 enum ExitCode : int { kExitOk = 0, kExitFailed = 1, kExitBadUsage = 2, kExitUnreachable = 3 };

@@ -82,6 +82,8 @@ absl::Status AdminService::GetHitRateCurve(const Identity& caller,
   if (!cache.ok()) return cache.status();
   const absl::StatusOr<std::vector<double>> factors = FactorsOf(request);
   if (!factors.ok()) return factors.status();
+  response->set_cache((*cache)->name);
+  *response->mutable_time() = TimeToProto(SharedManager::Now());
   const ManagerStats stats = (*cache)->manager->Read(&BlockManager::Stats);
   for (size_t i = 0; i < stats.windows.size(); ++i) {
     WindowToCurve(stats.windows[i], (*cache)->manager->info(),

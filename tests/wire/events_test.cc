@@ -117,16 +117,16 @@ TEST(WireEventsTest, EachTypeHasItsJson) {
       R"({"revision":"7","window_size":0,"stored":{"namespace":{"cache_salt":"s","tenant":"t",)"
       R"("keyed":false,"lora_id":"1"},"blocks":[{"block_id":4,"block_hash":"9","tokens":[5,6],)"
       R"("tier":"TIER_PRIMARY","priority":35,"extra_token_ids":[],"multimodal_items":[],)"
-      R"("token_count":0,"lower_tiers":["TIER_SECONDARY"],"key":""}],"content_hidden":false,)"
+      R"("token_count":0,"lower_tiers":["TIER_SECOND"],"key":""}],"content_hidden":false,)"
       R"("parent_hash":"8","parent_block_id":3},"time":"1970-01-01T00:00:01.500Z"})");
   EXPECT_EQ(line(UpdatedEvent{.id = BlockId{5},
                               .end_token = 8,
                               .hash = BlockHash{9},
-                              .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary},
+                              .tier = Change<Tier>{kPrimaryTier, Tier(1)},
                               .lower = Change<TierSet>{{}, TierSet::FromBits(0b100)},
                               .priority = Change<Priority>{Priority{35}, Priority{80}}}),
             R"({"revision":"7","window_size":0,"updated":{"block_id":5,"block_hash":"9",)"
-            R"("tier":{"old_value":"TIER_PRIMARY","new_value":"TIER_SECONDARY"},)"
+            R"("tier":{"old_value":"TIER_PRIMARY","new_value":"TIER_SECOND"},)"
             R"("priority":{"old_value":35,"new_value":80},)"
             R"("lower_tiers":{"old_value":[],"new_value":["TIER_THIRD"]}},)"
             R"("time":"1970-01-01T00:00:01.500Z"})");

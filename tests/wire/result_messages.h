@@ -12,12 +12,7 @@ namespace pagoda {
 // Writes the result of a batch with one operation.
 inline void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
                                    v1::OperationResult* out) {
-  AnswerWriter writer;
-  writer.Add(result);
-  v1::BatchResult answer;
-  PAGODA_CHECK(answer.ParseFromString(writer.End({})) && answer.results_size() == 1,
-               "an answer has a result for each operation");
-  *out = answer.results(0);
+  *out = OperationResultToProto(result);
 }
 
 // Writes the state of a batch without operations.

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "clients/command_line/terminal/format.h"
@@ -15,8 +16,6 @@
 
 namespace pagoda {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Above this error, in percentage points, more traffic should come first.
 constexpr double kLargeError = 3;
@@ -137,8 +136,34 @@ std::string TrafficText(const v1::WindowHitRateCurve& curve) {
   return text;
 }
 
-int TablePoints(const Advice& advice) {
-  return advice.curve.points_size() - static_cast<int>(advice.questions.size());
+std::string WindowText(const std::string& cache, const v1::WindowHitRateCurve& curve,
+                       const std::vector<AdviceQuestion>& questions) {
+  std::string text =
+      absl::StrFormat("cache %s, window %s: %s, %s over all tiers\n", cache,
+                      WindowName(WindowFromProto(curve.window_size())),
+                      FormatBlocks(curve.capacity_blocks()), FormatBytes(curve.capacity_bytes()));
+  if (!curve.unavailable().empty()) return absl::StrCat(text, curve.unavailable(), "\n");
+  const int table = curve.points_size() - static_cast<int>(questions.size());
+  for (size_t i = 0; i < questions.size(); ++i) {
+    absl::StrAppend(&text,
+                    AnswerText(curve, questions[i], curve.points(table + static_cast<int>(i))));
+  }
+  absl::StrAppend(&text, GainEndText(curve), TrafficText(curve));
+  absl::StrAppendFormat(&text, "\n%-9s %12s %11s %9s %7s %17s\n", "CAPACITY", "BLOCKS", "SIZE",
+                        "HIT RATE", "ERROR", "SAVED TOKENS/H");
+  const double block_bytes = static_cast<double>(curve.capacity_bytes()) /
+                             static_cast<double>(std::max<uint64_t>(1, curve.capacity_blocks()));
+  for (int i = 0; i < table; ++i) {
+    const v1::HitRatePoint& point = curve.points(i);
+    const double saved = SavedTokens(curve, point.hit_rate());
+    const auto bytes =
+        static_cast<uint64_t>(static_cast<double>(point.capacity_blocks()) * block_bytes);
+    absl::StrAppendFormat(&text, "%-9s %12s %11s %7.1f %% %7.1f %17s\n",
+                          FactorText(point.capacity_factor()), FormatCount(point.capacity_blocks()),
+                          FormatBytes(bytes), 100 * point.hit_rate(), 100 * point.error(),
+                          absl::StrCat(saved < 0 ? "-" : "", TokensText(saved)));
+  }
+  return text;
 }
 
 }  // namespace
@@ -161,69 +186,10 @@ AdviceQuestion DefaultQuestion(const v1::GetStatusResponse& status) {
 }
 
 std::string AdviceText(const Advice& advice) {
-  const v1::WindowHitRateCurve& curve = advice.curve;
-  std::string text =
-      absl::StrFormat("cache %s, window %s: %s, %s over all tiers\n", advice.cache,
-                      WindowName(WindowFromProto(curve.window_size())),
-                      FormatBlocks(curve.capacity_blocks()), FormatBytes(curve.capacity_bytes()));
-  if (!curve.unavailable().empty()) return absl::StrCat(text, curve.unavailable(), "\n");
-  const int table = TablePoints(advice);
-  for (size_t i = 0; i < advice.questions.size(); ++i) {
-    absl::StrAppend(
-        &text, AnswerText(curve, advice.questions[i], curve.points(table + static_cast<int>(i))));
-  }
-  absl::StrAppend(&text, GainEndText(curve), TrafficText(curve));
-  absl::StrAppendFormat(&text, "\n%-9s %12s %11s %9s %7s %17s\n", "CAPACITY", "BLOCKS", "SIZE",
-                        "HIT RATE", "ERROR", "SAVED TOKENS/H");
-  const double block_bytes = static_cast<double>(curve.capacity_bytes()) /
-                             static_cast<double>(std::max<uint64_t>(1, curve.capacity_blocks()));
-  for (int i = 0; i < table; ++i) {
-    const v1::HitRatePoint& point = curve.points(i);
-    const double saved = SavedTokens(curve, point.hit_rate());
-    const auto bytes =
-        static_cast<uint64_t>(static_cast<double>(point.capacity_blocks()) * block_bytes);
-    absl::StrAppendFormat(&text, "%-9s %12s %11s %7.1f %% %7.1f %17s\n",
-                          FactorText(point.capacity_factor()), FormatCount(point.capacity_blocks()),
-                          FormatBytes(bytes), 100 * point.hit_rate(), 100 * point.error(),
-                          absl::StrCat(saved < 0 ? "-" : "", TokensText(saved)));
-  }
-  return text;
-}
-
-Json AdviceJson(const Advice& advice) {
-  const v1::WindowHitRateCurve& curve = advice.curve;
-  const bool available = curve.unavailable().empty();
-  const auto point_json = [&](const v1::HitRatePoint& point) {
-    return Json{{"capacity_factor", point.capacity_factor()},
-                {"capacity_blocks", point.capacity_blocks()},
-                {"hit_rate", point.hit_rate()},
-                {"error", point.error()},
-                {"saved_tokens_per_hour", SavedTokens(curve, point.hit_rate())}};
-  };
-  Json points = Json::array(), answers = Json::array();
-  const int table = available ? TablePoints(advice) : 0;
-  for (int i = 0; i < table; ++i) points.push_back(point_json(curve.points(i)));
-  for (size_t i = 0; available && i < advice.questions.size(); ++i) {
-    Json answer = {{"change", advice.questions[i].change}, {"factor", advice.questions[i].factor}};
-    answer.update(point_json(curve.points(table + static_cast<int>(i))));
-    answers.push_back(std::move(answer));
-  }
-  const auto if_available = [&](double value) { return available ? Json(value) : Json(); };
-  return {
-      {"cache", advice.cache},
-      {"window", WindowName(WindowFromProto(curve.window_size()))},
-      {"unavailable", available ? Json() : Json(curve.unavailable())},
-      {"capacity_blocks", curve.capacity_blocks()},
-      {"capacity_bytes", curve.capacity_bytes()},
-      {"observed_seconds", absl::ToDoubleSeconds(DurationFromProto(curve.observed_time()))},
-      {"observed_requests", curve.observed_requests()},
-      {"sampled_share", curve.sampled_share()},
-      {"hit_rate", if_available(curve.hit_rate())},
-      {"lookup_tokens_per_hour", if_available(curve.lookup_tokens_per_hour())},
-      {"known_factor", if_available(curve.known_factor())},
-      {"gain_ends_factor", curve.gain_ends_factor() > 0 ? Json(curve.gain_ends_factor()) : Json()},
-      {"points", std::move(points)},
-      {"answers", std::move(answers)}};
+  return absl::StrJoin(advice.curves.windows(), "\n",
+                       [&](std::string* out, const v1::WindowHitRateCurve& curve) {
+                         out->append(WindowText(advice.curves.cache(), curve, advice.questions));
+                       });
 }
 
 }  // namespace pagoda

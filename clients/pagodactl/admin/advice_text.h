@@ -1,4 +1,4 @@
-// What more memory would bring to a cache, as sentences, as a table and as JSON.
+// What more memory would bring to a cache, as sentences and as a table.
 #ifndef PAGODA_CLIENTS_PAGODACTL_ADMIN_ADVICE_TEXT_H_
 #define PAGODA_CLIENTS_PAGODACTL_ADMIN_ADVICE_TEXT_H_
 
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
 #include "pagoda/v1/admin.pb.h"
 
 namespace pagoda {
@@ -28,15 +27,13 @@ absl::StatusOr<AdviceQuestion> AskDisk(const v1::GetStatusResponse& status,
 // Twice the host memory below the first tier; without one, twice the memory of all tiers.
 AdviceQuestion DefaultQuestion(const v1::GetStatusResponse& status);
 
-// The answers to `questions` are the last points of the curve, in the same order. The points before
-// them are the table.
+// The answers to `questions` are the last points of each curve, in the same order. The points
+// before them are the table.
 struct Advice {
-  std::string cache;
-  v1::WindowHitRateCurve curve;
+  v1::GetHitRateCurveResponse curves;
   std::vector<AdviceQuestion> questions;
 };
 std::string AdviceText(const Advice& advice);
-nlohmann::ordered_json AdviceJson(const Advice& advice);
 
 }  // namespace pagoda
 

@@ -18,12 +18,10 @@
 #include "clients/pagodactl/admin/advice_text.h"
 #include "clients/pagodactl/admin/commands.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "nlohmann/json.hpp"
 
 namespace pagoda {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Stub = AdminClient::Stub;
 
 // The rows of the table.
@@ -54,23 +52,18 @@ absl::StatusOr<std::vector<AdviceQuestion>> QuestionsOf(const v1::GetStatusRespo
   return questions;
 }
 
-absl::StatusOr<std::vector<Advice>> AdviceFor(AdminClient& admin,
-                                              const v1::GetStatusResponse& status,
-                                              const AdviseOptions& options) {
+absl::StatusOr<Advice> AdviceFor(AdminClient& admin, const v1::GetStatusResponse& status,
+                                 const AdviseOptions& options) {
   absl::StatusOr<std::vector<AdviceQuestion>> questions = QuestionsOf(status, options);
   if (!questions.ok()) return questions.status();
   v1::GetHitRateCurveRequest request;
   request.set_cache(status.cache().name());
   for (const double factor : kFactors) request.add_capacity_factors(factor);
   for (const AdviceQuestion& question : *questions) request.add_capacity_factors(question.factor);
-  const absl::StatusOr<v1::GetHitRateCurveResponse> curves =
+  absl::StatusOr<v1::GetHitRateCurveResponse> curves =
       admin.Call(&Stub::GetHitRateCurve, std::move(request));
   if (!curves.ok()) return curves.status();
-  std::vector<Advice> all;
-  for (const v1::WindowHitRateCurve& curve : curves->windows()) {
-    all.push_back({.cache = status.cache().name(), .curve = curve, .questions = *questions});
-  }
-  return all;
+  return Advice{.curves = *std::move(curves), .questions = *std::move(questions)};
 }
 
 absl::StatusOr<std::vector<Advice>> AllAdvice(AdminClient& admin, const AdviseOptions& options) {
@@ -79,9 +72,9 @@ absl::StatusOr<std::vector<Advice>> AllAdvice(AdminClient& admin, const AdviseOp
   std::vector<Advice> all;
   for (const v1::GetStatusResponse& status : *statuses) {
     if (!status.has_cache()) continue;
-    absl::StatusOr<std::vector<Advice>> of_cache = AdviceFor(admin, status, options);
-    if (!of_cache.ok()) return of_cache.status();
-    for (Advice& advice : *of_cache) all.push_back(std::move(advice));
+    absl::StatusOr<Advice> advice = AdviceFor(admin, status, options);
+    if (!advice.ok()) return advice.status();
+    all.push_back(*std::move(advice));
   }
   return all;
 }
@@ -94,10 +87,11 @@ std::string TextOf(const std::vector<Advice>& all) {
   return text;
 }
 
-Json JsonOf(const std::vector<Advice>& all) {
-  Json windows = Json::array();
-  for (const Advice& advice : all) windows.push_back(AdviceJson(advice));
-  return windows;
+absl::Status PrintCurves(const std::vector<Advice>& all) {
+  for (const Advice& advice : all) {
+    if (absl::Status printed = PrintJson(advice.curves); !printed.ok()) return printed;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunOnce(const GlobalOptions& globals, const AdviseOptions& options) {
@@ -105,21 +99,12 @@ absl::Status RunOnce(const GlobalOptions& globals, const AdviseOptions& options)
   if (!admin.ok()) return admin.status();
   const absl::StatusOr<std::vector<Advice>> all = AllAdvice(*admin, options);
   if (!all.ok()) return all.status();
-  if (globals.output == OutputFormat::kJson) {
-    std::cout << Json({{"windows", JsonOf(*all)}}).dump() << std::endl;
-  } else {
-    std::cout << TextOf(*all) << std::flush;
-  }
+  if (globals.output == OutputFormat::kJson) return PrintCurves(*all);
+  std::cout << TextOf(*all) << std::flush;
   return absl::OkStatus();
 }
 
-void PrintAt(absl::Time time, OutputFormat output, const Terminal& terminal,
-             const std::vector<Advice>& all) {
-  if (output == OutputFormat::kJson) {
-    const std::string text = absl::FormatTime(absl::RFC3339_full, time, absl::UTCTimeZone());
-    std::cout << Json({{"time", text}, {"windows", JsonOf(all)}}).dump() << std::endl;
-    return;
-  }
+void PrintAt(absl::Time time, const Terminal& terminal, const std::vector<Advice>& all) {
   std::cout << (terminal.interactive ? kClearScreen : std::string_view())
             << absl::FormatTime("--- %Y-%m-%d %H:%M:%S ---", time, absl::LocalTimeZone()) << "\n\n"
             << TextOf(all) << (terminal.interactive ? "" : "\n") << std::flush;
@@ -136,8 +121,10 @@ absl::Status RunWatch(const GlobalOptions& globals, const AdviseOptions& options
   do {
     const absl::StatusOr<std::vector<Advice>> all = AllAdvice(*admin, options);
     if (ended.HasBeenNotified()) break;
-    if (all.ok()) {
-      PrintAt(absl::Now(), globals.output, terminal, *all);
+    if (all.ok() && globals.output == OutputFormat::kJson) {
+      if (absl::Status printed = PrintCurves(*all); !printed.ok()) return printed;
+    } else if (all.ok()) {
+      PrintAt(absl::Now(), terminal, *all);
     } else if (is_first) {
       return all.status();
     } else {
@@ -179,11 +166,13 @@ void AddAdviseCommand(CLI::App& app, const GlobalOptions& globals, Action& chose
       "disk\n"
       "gives its hits only to clients that prefetch prefixes.\n"
       "With --watch, a terminal shows the latest answer, and other output has each one below its\n"
-      "time; with -o json, an object in each line.\n"
+      "time. With -o json each cache is an object on a line of its own. The last points of a "
+      "window\n"
+      "answer the options, sizes of host memory first.\n"
       "Examples:\n"
       "  pagodactl advise\n"
       "  pagodactl advise --host-memory 256GiB 512GiB\n"
-      "  pagodactl advise --disk 500GiB -o json | jq '.windows[0].answers'\n"
+      "  pagodactl advise --disk 500GiB -o json | jq '.windows[0].points[-1]'\n"
       "  pagodactl advise --watch 60");
   advise->callback([&globals, &chosen, options] {
     chosen = [&globals, options] {

@@ -16,7 +16,6 @@
 #include "clients/command_line/terminal/printable_output.h"
 #include "clients/pagodactl/admin/commands.h"
 #include "clients/pagodactl/command/admin_client.h"
-#include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -123,18 +122,16 @@ absl::Status RunDrain(const GlobalOptions& globals, bool wait) {
   const auto begun = admin->Call(&Stub::Drain, v1::DrainRequest());
   if (!begun.ok()) return begun.status();
   if (!wait) {
-    PrintResult(globals,
-                "draining: new work is refused, running work continues until drain_timeout",
-                {{"draining", true}, {"ended", false}});
-    return absl::OkStatus();
+    return PrintResult(globals,
+                       "draining: new work is refused, running work continues until drain_timeout",
+                       *begun);
   }
   const absl::Status end = WaitForTheEnd(*admin, StartOf(*statuses), interrupt);
   if (!end.ok()) return end;
-  const absl::Duration elapsed = absl::Now() - begin;
-  PrintResult(
-      globals, absl::StrCat("drained in ", FormatElapsed(elapsed), ": the daemon has ended"),
-      {{"draining", true}, {"ended", true}, {"elapsed_seconds", absl::ToDoubleSeconds(elapsed)}});
-  return absl::OkStatus();
+  return PrintResult(
+      globals,
+      absl::StrCat("drained in ", FormatElapsed(absl::Now() - begin), ": the daemon has ended"),
+      *begun);
 }
 
 void AddQuarantineCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {

@@ -147,6 +147,42 @@ void PrintTransfers(const v1::TransferStatus& transfers) {
   }
 }
 
+void PrintDisk(const v1::DiskStatus& disk) {
+  Print("disk         %s at %s%s\n", disk.tier_name(), disk.path(),
+        disk.write_bytes_per_second() == 0
+            ? ""
+            : absl::StrCat(", written with at most ", FormatBytes(disk.write_bytes_per_second()),
+                           "/s"));
+  for (const v1::DiskWindowStatus& window : disk.windows()) {
+    Print("             window %s: %s by %s%s%s%s\n",
+          WindowName(WindowFromProto(window.window_size())), window.mode(), window.engine(),
+          window.direct() ? ", direct" : "", window.mode_reason().empty() ? "" : ": ",
+          window.mode_reason());
+    Print("             %s held, %s stale, %s quarantined, %s retired, %s damaged\n",
+          FormatCounted(window.held_slots(), "slot"), FormatCount(window.stale_slots()),
+          FormatCount(window.quarantined_slots()), FormatCount(window.retired_slots()),
+          FormatCount(window.damaged_slots()));
+    Print("             %s waiting, %s queued; %s queued; %s running\n",
+          FormatCounted(window.waiting_backups(), "backup"), FormatCount(window.queued_backups()),
+          FormatCounted(window.queued_fetches(), "fetch"),
+          FormatCounted(window.running_orders(), "order"));
+    const std::string counts = FurtherCounts(window, 0);
+    if (!counts.empty()) Print("             %s\n", counts);
+  }
+}
+
+void PrintGpuSelfTest(const v1::GpuSelfTest& test, const Terminal& terminal) {
+  Print("gpu          %s: %s\n", test.device(),
+        test.has_problem()  ? Paint(terminal, Style::kRed,
+                                    absl::StrCat("the engine computes on the host, because ",
+                                                 test.problem().message()))
+        : test.no_backend() ? "not tested"
+                            : "the engine computes on it");
+  for (const v1::GpuSelfTest::Kernel& kernel : test.kernels()) {
+    if (kernel.outcome() != "right") Print("             %s\n", kernel.text());
+  }
+}
+
 void PrintEngine(const v1::GetStatusResponse& status, const Terminal& terminal) {
   if (!status.has_engine()) {
     Print("engine       none\n");
@@ -164,12 +200,19 @@ void PrintEngine(const v1::GetStatusResponse& status, const Terminal& terminal) 
   if (!addresses.empty()) Print("             %s\n", addresses);
 }
 
+// Empty: it serves.
+std::string StateText(const v1::GetStatusResponse& status) {
+  if (status.state() == v1::DAEMON_STATE_STARTING) return ", starting";
+  return status.draining() || status.state() == v1::DAEMON_STATE_DRAINING ? ", draining" : "";
+}
+
 // Prints the daemon's own part, which the status of every cache has.
 void PrintDaemon(const v1::GetStatusResponse& status, const GlobalOptions& globals,
                  const Terminal& terminal) {
+  const std::string state = StateText(status);
   Print("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
         globals.endpoint, FormatElapsed(DurationFromProto(status.uptime())),
-        status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
+        state.empty() ? state : Paint(terminal, Style::kYellow, state));
 }
 
 void PrintTexts(const LabelledTexts& texts) {
@@ -194,8 +237,10 @@ void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
           FormatCounted(status.recovered_blocks(), "block"));
   }
   PrintTransfers(status.transfers());
+  if (status.has_disk()) PrintDisk(status.disk());
   PrintTexts(ExchangeTexts(status));
   PrintEngine(status, terminal);
+  if (status.has_gpu_self_test()) PrintGpuSelfTest(status.gpu_self_test(), terminal);
   for (const v1::WindowStatus& window : status.windows()) PrintWindow(cache, window, terminal);
 }
 

@@ -119,63 +119,45 @@ class Chat {
     grpc::ClientContext context;
     SetContext(&context);
     const auto stream = stub_->Generate(&context, conversation_);
-    std::string answer;
-    v1::GenerateReport report;
-    v1::GenerateResponse message;
+    v1::GenerateResponse answer, message;
     while (stream->Read(&message)) {
-      answer += message.text();
+      AddToAnswer(message, &answer);
       if (globals_.output == OutputFormat::kTable) PrintAnswer(message.text());
-      if (message.has_report()) report = message.report();
     }
     SetContext(nullptr);
     const grpc::Status status = stream->Finish();
-    const bool stopped = status.error_code() == grpc::StatusCode::CANCELLED;
-    if (!status.ok() && !stopped) return StatusFromGrpc(status);
-    // The text of a stopped answer is also part of the conversation.
-    Say("assistant", answer);
-    Print(answer, stopped ? std::nullopt : std::optional(report));
+    if (!status.ok() && status.error_code() != grpc::StatusCode::CANCELLED) {
+      return StatusFromGrpc(status);
+    }
+    // The text of a stopped answer, which has no report, is also part of the conversation.
+    Say("assistant", answer.text());
+    if (!status.ok()) answer.clear_report();
+    if (globals_.output == OutputFormat::kJson) return PrintJson(answer);
+    PrintReport(answer);
     return absl::OkStatus();
   }
 
-  void Print(const std::string& answer, const std::optional<v1::GenerateReport>& report) const {
-    if (globals_.output == OutputFormat::kJson) return PrintJson(answer, report);
+  void PrintReport(const v1::GenerateResponse& answer) const {
     std::cout << "\n";
-    if (!report.has_value()) {
+    if (!answer.has_report()) {
       std::cout << Paint(terminal_, Style::kDim, "stopped") << std::endl;
       return;
     }
+    const v1::GenerateReport& report = answer.report();
     std::string reused;  // The daemon hides it from a tenant that shares prefixes.
-    if (report->has_reused_tokens()) {
-      reused =
-          absl::StrFormat(", %s reused (%s)", FormatCount(report->reused_tokens()),
-                          FormatShare(Share(report->reused_tokens(), report->prompt_tokens())));
+    if (report.has_reused_tokens()) {
+      reused = absl::StrFormat(", %s reused (%s)", FormatCount(report.reused_tokens()),
+                               FormatShare(Share(report.reused_tokens(), report.prompt_tokens())));
     }
-    if (report->reused_lower_tokens() > 0) {
-      absl::StrAppend(&reused, ", ", FormatCount(report->reused_lower_tokens()),
+    if (report.reused_lower_tokens() > 0) {
+      absl::StrAppend(&reused, ", ", FormatCount(report.reused_lower_tokens()),
                       " from a lower tier");
     }
     const std::string line = absl::StrFormat(
         "%s%s; first token after %s, %.1f tokens/s",
-        FormatCounted(report->prompt_tokens(), "prompt token"), reused,
-        FormatElapsed(DurationOf(report->time_to_first_token())), TokensPerSecond(*report));
+        FormatCounted(report.prompt_tokens(), "prompt token"), reused,
+        FormatElapsed(DurationOf(report.time_to_first_token())), TokensPerSecond(report));
     std::cout << Paint(terminal_, Style::kDim, line) << std::endl;
-  }
-
-  void PrintJson(const std::string& answer, const std::optional<v1::GenerateReport>& report) const {
-    nlohmann::ordered_json json = {{"content", answer}, {"stopped", !report.has_value()}};
-    if (report.has_value()) {
-      json["prompt_tokens"] = report->prompt_tokens();
-      if (report->has_reused_tokens()) {
-        json["reused_tokens"] = report->reused_tokens();
-        json["reused_lower_tokens"] = report->reused_lower_tokens();
-      }
-      json["generated_tokens"] = report->generated_tokens();
-      json["finish_reason"] = FinishText(report->finish_reason());
-      json["time_to_first_token_seconds"] =
-          absl::ToDoubleSeconds(DurationOf(report->time_to_first_token()));
-      json["tokens_per_second"] = TokensPerSecond(*report);
-    }
-    std::cout << json.dump() << std::endl;
   }
 
   void SetContext(grpc::ClientContext* context) {

@@ -1,7 +1,9 @@
 #include "clients/pagodactl/generate/engine_channel.h"
 
 #include <filesystem>
+#include <string>
 #include <system_error>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -127,6 +129,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToEngine(const GlobalOptio
         absl::StrCat("the daemon's engine cannot be reached: ", channel.status().message()));
   }
   return failed;
+}
+
+void AddToAnswer(const v1::GenerateResponse& message, v1::GenerateResponse* answer) {
+  std::string text = std::move(*answer->mutable_text());
+  text += message.text();
+  answer->MergeFrom(message);
+  answer->set_text(std::move(text));
 }
 
 }  // namespace pagoda

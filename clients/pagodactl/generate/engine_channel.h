@@ -1,4 +1,5 @@
-// Finds the daemon's engine, a process with its own addresses, and connects to it.
+// Finds the daemon's engine, a process with its own addresses, and connects to it. Joins the parts
+// of its answers.
 #ifndef PAGODA_CLIENTS_PAGODACTL_GENERATE_ENGINE_CHANNEL_H_
 #define PAGODA_CLIENTS_PAGODACTL_GENERATE_ENGINE_CHANNEL_H_
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "clients/command_line/command.h"
 #include "grpcpp/channel.h"
+#include "pagoda/v1/engine.pb.h"
 
 namespace pagoda {
 
@@ -26,6 +28,9 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToEngine(const GlobalOptio
 // there is none.
 absl::StatusOr<std::vector<std::string>> EngineEndpoints(const std::string& daemon,
                                                          const std::vector<std::string>& addresses);
+
+// Adds a further message of Generate's stream to the answer so far.
+void AddToAnswer(const v1::GenerateResponse& message, v1::GenerateResponse* answer);
 
 }  // namespace pagoda
 

@@ -22,7 +22,6 @@
 #include "clients/pagodactl/generate/commands.h"
 #include "clients/pagodactl/generate/engine_channel.h"
 #include "grpcpp/client_context.h"
-#include "nlohmann/json.hpp"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "wire/errors.h"
@@ -101,8 +100,16 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
   return request;
 }
 
-void PrintSamples(const std::vector<std::vector<TokenId>>& samples,
-                  const v1::GenerateReport& report) {
+void PrintSamples(const v1::GenerateResponse& answer, uint32_t num_samples) {
+  std::vector<std::vector<TokenId>> samples(num_samples);
+  for (const v1::GeneratedToken& token : answer.generated()) {
+    if (token.sample() < num_samples) samples[token.sample()].push_back(token.token());
+  }
+  // The tokens of a single sample.
+  if (answer.generated().empty()) {
+    samples[0].assign(answer.tokens().begin(), answer.tokens().end());
+  }
+  const v1::GenerateReport& report = answer.report();
   for (size_t i = 0; i < samples.size(); ++i) {
     const int index = static_cast<int>(i);
     const std::string score = index < report.beam_scores_size()
@@ -142,56 +149,6 @@ void PrintReport(const v1::GenerateReport& report) {
   std::cout.flush();
 }
 
-// The output of a generation, by sample.
-struct Said {
-  std::vector<std::vector<TokenId>> samples;
-  std::string text;  // The text of the first sample.
-  nlohmann::ordered_json details = nlohmann::ordered_json::array();  // Empty without --logprobs.
-
-  void Add(const v1::GenerateResponse& message) {
-    if (message.generated_size() == 0) {
-      samples[0].insert(samples[0].end(), message.tokens().begin(), message.tokens().end());
-    }
-    for (const v1::GeneratedToken& token : message.generated()) {
-      if (token.sample() < samples.size()) samples[token.sample()].push_back(token.token());
-      nlohmann::ordered_json top = nlohmann::ordered_json::array();
-      for (const v1::TokenLogprob& row : token.top_logprobs()) {
-        top.push_back({{"token", row.token()}, {"logprob", row.logprob()}});
-      }
-      details.push_back({{"sample", token.sample()},
-                         {"token", token.token()},
-                         {"logprob", token.logprob()},
-                         {"top_logprobs", std::move(top)}});
-    }
-  }
-};
-
-void PrintJson(const GenerateOptions& options, const Said& said, const v1::GenerateReport& report) {
-  nlohmann::ordered_json json = {
-      {"tokens", said.samples.front()},
-      {"finish_reason", FinishText(report.finish_reason())},
-      {"prompt_tokens", report.prompt_tokens()},
-      {"generated_tokens", report.generated_tokens()},
-      {"time_to_first_token_seconds",
-       absl::ToDoubleSeconds(DurationOf(report.time_to_first_token()))},
-      {"total_time_seconds", absl::ToDoubleSeconds(DurationOf(report.total_time()))},
-      {"queue_time_seconds", absl::ToDoubleSeconds(DurationOf(report.queue_time()))},
-      {"tokens_per_second", TokensPerSecond(report)},
-      {"preemptions", report.preemptions()},
-      {"drafted_tokens", report.drafted_tokens()},
-      {"accepted_draft_tokens", report.accepted_draft_tokens()}};
-  // The daemon hides it from a tenant that shares prefixes.
-  if (report.has_reused_tokens()) {
-    json["reused_tokens"] = report.reused_tokens();
-    json["reused_lower_tokens"] = report.reused_lower_tokens();
-  }
-  if (!options.text.empty()) json["text"] = said.text;
-  if (options.num_samples > 1) json["samples"] = said.samples;
-  if (options.beams > 1) json["beam_scores"] = report.beam_scores();
-  if (options.top_logprobs.has_value()) json["logprobs"] = said.details;
-  std::cout << json.dump() << std::endl;
-}
-
 absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& options) {
   grpc::ClientContext context;
   const InterruptScope interrupt([&context] { context.TryCancel(); });
@@ -202,9 +159,7 @@ absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& op
 
   const auto stub = v1::EngineService::NewStub(*channel);
   const auto stream = stub->Generate(&context, *request);
-  Said said{.samples = std::vector<std::vector<TokenId>>(options.num_samples)};
-  v1::GenerateReport report;
-  v1::GenerateResponse message;
+  v1::GenerateResponse answer, message;
   // Several samples arrive interleaved, so they are printed at the end; and scores come at the end.
   const bool live =
       globals.output == OutputFormat::kTable && options.num_samples == 1 && options.beams == 1;
@@ -216,24 +171,18 @@ absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& op
         for (TokenId token : message.tokens()) std::cout << token << ' ' << std::flush;
       }
     }
-    said.text += message.text();
-    said.Add(message);
-    if (message.has_report()) report = message.report();
+    AddToAnswer(message, &answer);
   }
-  const std::vector<TokenId>& tokens = said.samples.front();
-  if (live && !tokens.empty()) std::cout << std::endl;
+  if (live && !answer.tokens().empty()) std::cout << std::endl;
   const grpc::Status status = stream->Finish();
   if (interrupt.interrupted()) {
-    return absl::CancelledError(
-        absl::StrCat("interrupted after ", FormatCounted(tokens.size(), "token")));
+    return absl::CancelledError(absl::StrCat(
+        "interrupted after ", FormatCounted(static_cast<uint64_t>(answer.tokens_size()), "token")));
   }
   if (!status.ok()) return StatusFromGrpc(status);
-  if (globals.output == OutputFormat::kJson) {
-    PrintJson(options, said, report);
-  } else {
-    if (!live) PrintSamples(said.samples, report);
-    PrintReport(report);
-  }
+  if (globals.output == OutputFormat::kJson) return PrintJson(answer);
+  if (!live) PrintSamples(answer, options.num_samples);
+  PrintReport(answer.report());
   return absl::OkStatus();
 }
 

@@ -6,15 +6,12 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "clients/command_line/terminal/format.h"
 #include "clients/pagodactl/prefix/commands.h"
 #include "clients/pagodactl/prefix/prefix_options.h"
 #include "grpcpp/client_context.h"
-#include "nlohmann/json.hpp"
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "wire/errors.h"
 #include "wire/prefix_fields.h"
@@ -84,13 +81,6 @@ class OneCallSession {
   std::optional<v1::SessionRef> ref_;  // Set by Open.
 };
 
-// The enumerator's name without its prefix, in lower case: "no_room".
-std::string OutcomeName(v1::FetchOutcome outcome) {
-  const std::string& name = v1::FetchOutcome_Name(outcome);
-  if (name.empty()) return absl::StrCat("outcome_", static_cast<int>(outcome));
-  return absl::AsciiStrToLower(absl::StripPrefix(name, "FETCH_OUTCOME_"));
-}
-
 // Why no more tokens came.
 std::string OutcomeText(const v1::FetchPrefixResponse& fetched, const std::string& from) {
   switch (fetched.outcome()) {
@@ -115,7 +105,7 @@ std::string OutcomeText(const v1::FetchPrefixResponse& fetched, const std::strin
     case v1::FETCH_OUTCOME_CANCELLED:
       return "the daemon shuts down";
     default:
-      return OutcomeName(fetched.outcome());
+      return absl::StrCat("outcome ", static_cast<int>(fetched.outcome()));
   }
 }
 
@@ -143,16 +133,12 @@ absl::Status RunFetch(const GlobalOptions& globals, const FetchCommandOptions& o
         "cache is not exchanged with other machines (the daemon's log says why)");
   }
   const std::string from = options.source.empty() ? "the store" : options.source;
-  PrintResult(globals,
-              absl::StrCat(FormatCounted(fetched->fetched_tokens(), "token"), " fetched from ",
-                           from, " in ", FormatElapsed(elapsed), "; ",
-                           FormatCounted(fetched->matched_tokens(), "token"), " match now\n",
-                           OutcomeText(*fetched, from)),
-              {{"outcome", OutcomeName(fetched->outcome())},
-               {"fetched_tokens", fetched->fetched_tokens()},
-               {"matched_tokens", fetched->matched_tokens()},
-               {"elapsed_seconds", absl::ToDoubleSeconds(elapsed)}});
-  return absl::OkStatus();
+  return PrintResult(globals,
+                     absl::StrCat(FormatCounted(fetched->fetched_tokens(), "token"),
+                                  " fetched from ", from, " in ", FormatElapsed(elapsed), "; ",
+                                  FormatCounted(fetched->matched_tokens(), "token"), " match now\n",
+                                  OutcomeText(*fetched, from)),
+                     *fetched);
 }
 
 }  // namespace

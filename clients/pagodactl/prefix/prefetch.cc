@@ -10,12 +10,9 @@
 #include "base/error.h"
 #include "clients/command_line/terminal/format.h"
 #include "clients/pagodactl/prefix/ticket_wait.h"
-#include "nlohmann/json.hpp"
 
 namespace pagoda {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 bool IsOnDisk(const CacheInfo& cache, size_t tier) {
   return tier < cache.tiers.size() && cache.tiers[tier].medium == Medium::kDisk;
@@ -32,10 +29,10 @@ bool MovesUp(const PrefetchReport& report, const CacheInfo& cache) {
   return report.target == PrefetchTarget::kPrimary && MemoryTiers(cache) > 1;
 }
 
-uint64_t TokensOnDisk(const PrefetchReport& report, const CacheInfo& cache) {
+uint64_t TokensOnDisk(const MatchedPrefix& matched, const CacheInfo& cache) {
   uint64_t tokens = 0;
-  for (size_t t = 0; t < report.tokens_by_tier.size(); ++t) {
-    if (IsOnDisk(cache, t)) tokens += report.tokens_by_tier[t];
+  for (size_t t = 0; t < matched.tokens_by_tier.size(); ++t) {
+    if (IsOnDisk(cache, t)) tokens += matched.tokens_by_tier[t];
   }
   return tokens;
 }
@@ -54,10 +51,11 @@ MatchPrefix MatchOf(const PrefetchPrefix& prefetch) {
   return match;
 }
 
-void Add(const PrefetchedPrefix& ordered, PrefetchReport& report) {
-  report.matched_tokens = std::max(report.matched_tokens, ordered.matched_tokens);
-  report.moved_blocks += ordered.blocks;
-  report.fetched_blocks += ordered.fetched_blocks;
+void Add(PrefetchedPrefix ordered, PrefetchedPrefix& sum) {
+  ordered.matched_tokens = std::max(ordered.matched_tokens, sum.matched_tokens);
+  ordered.blocks += sum.blocks;
+  ordered.fetched_blocks += sum.fetched_blocks;
+  sum = ordered;
 }
 
 absl::Status AwaitAll(CacheClient& client, const PrefetchedPrefix& ordered,
@@ -73,20 +71,21 @@ absl::Status AwaitAll(CacheClient& client, const PrefetchedPrefix& ordered,
 
 std::string TextWithDisk(const PrefetchReport& report, const CacheInfo& cache,
                          const std::string& disk) {
-  const uint64_t on_disk = TokensOnDisk(report, cache);
-  const bool has_left = report.cached_tokens < report.matched_tokens;
+  const MatchedPrefix& end = *report.end;
+  const uint64_t on_disk = TokensOnDisk(end, cache);
+  const bool has_left = end.cached_tokens < report.sum.matched_tokens;
   std::string text;
   if (MovesUp(report, cache)) {
-    absl::StrAppend(&text, FormatBlocks(report.moved_blocks), " onboarded to the ",
+    absl::StrAppend(&text, FormatBlocks(report.sum.blocks), " onboarded to the ",
                     cache.TierName(kPrimaryTier), " tier, ");
   }
-  absl::StrAppend(&text, FormatBlocks(report.fetched_blocks),
+  absl::StrAppend(&text, FormatBlocks(report.sum.fetched_blocks),
                   on_disk == 0 && !has_left ? " fetched from the " : " ordered from the ", disk,
                   " tier, in ", FormatElapsed(report.elapsed), "\n",
-                  FormatCounted(report.cached_tokens, "token"), " cached");
+                  FormatCounted(end.cached_tokens, "token"), " cached");
   std::vector<std::pair<std::string, uint64_t>> parts;
-  for (size_t t = 0; t < report.tokens_by_tier.size(); ++t) {
-    parts.emplace_back(cache.TierName(Tier(t)), report.tokens_by_tier[t]);
+  for (size_t t = 0; t < end.tokens_by_tier.size(); ++t) {
+    parts.emplace_back(cache.TierName(Tier(t)), end.tokens_by_tier[t]);
   }
   const std::string by_tier = FormatParts(parts);
   if (!by_tier.empty()) absl::StrAppend(&text, ": ", by_tier);
@@ -99,7 +98,7 @@ std::string TextWithDisk(const PrefetchReport& report, const CacheInfo& cache,
   }
   if (has_left) {
     absl::StrAppend(&text, "\n",
-                    FormatCounted(report.matched_tokens - report.cached_tokens, "token"),
+                    FormatCounted(report.sum.matched_tokens - end.cached_tokens, "token"),
                     " left the cache meanwhile");
   }
   return text;
@@ -117,9 +116,7 @@ std::optional<std::string> DiskName(const CacheInfo& cache) {
 absl::StatusOr<PrefetchReport> OrderPrefetch(CacheClient& client, const PrefetchPrefix& prefetch) {
   const absl::StatusOr<PrefetchedPrefix> ordered = RunOne<PrefetchedPrefix>(client, prefetch);
   if (!ordered.ok()) return ordered.status();
-  PrefetchReport report{.target = prefetch.target, .deadline = prefetch.deadline};
-  Add(*ordered, report);
-  return report;
+  return PrefetchReport{.target = prefetch.target, .deadline = prefetch.deadline, .sum = *ordered};
 }
 
 absl::StatusOr<PrefetchReport> RunPrefetch(CacheClient& client, const PrefetchPrefix& prefetch,
@@ -133,15 +130,14 @@ absl::StatusOr<PrefetchReport> RunPrefetch(CacheClient& client, const PrefetchPr
   while (true) {
     const absl::StatusOr<PrefetchedPrefix> ordered = RunOne<PrefetchedPrefix>(client, round);
     if (!ordered.ok()) return ordered.status();
-    Add(*ordered, report);
+    Add(*ordered, report.sum);
     if (absl::Status status = AwaitAll(client, *ordered, patience); !status.ok()) return status;
     if (!DiskName(cache).has_value()) break;
 
     absl::StatusOr<MatchedPrefix> matched = RunOne<MatchedPrefix>(client, MatchOf(prefetch));
     if (!matched.ok()) return matched.status();
-    report.cached_tokens = matched->cached_tokens;
-    report.tokens_by_tier = std::move(matched->tokens_by_tier);
-    const uint64_t on_disk = TokensOnDisk(report, cache);
+    report.end = *std::move(matched);
+    const uint64_t on_disk = TokensOnDisk(*report.end, cache);
     if (ordered->fetch == Ticket{} || on_disk >= left || absl::Now() >= end) break;
     // Fetched blocks are in the last memory tier. Another round onboards them.
     if (on_disk == 0 && !MovesUp(report, cache)) break;
@@ -154,7 +150,7 @@ absl::StatusOr<PrefetchReport> RunPrefetch(CacheClient& client, const PrefetchPr
 
 std::string PrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
   if (const auto disk = DiskName(cache)) return TextWithDisk(report, cache, *disk);
-  const std::string cached = FormatCached(report.matched_tokens, "token");
+  const std::string cached = FormatCached(report.sum.matched_tokens, "token");
   if (report.target == PrefetchTarget::kMemory) {
     return absl::StrCat("nothing to fetch, because the cache has no disk tier; ", cached);
   }
@@ -162,37 +158,22 @@ std::string PrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
   if (!cache.has_lower_tiers()) {
     return absl::StrCat("nothing to onboard, because the cache has only one tier; ", cached);
   }
-  return absl::StrCat(FormatBlocks(report.moved_blocks), " onboarded to the ",
+  return absl::StrCat(FormatBlocks(report.sum.blocks), " onboarded to the ",
                       cache.TierName(kPrimaryTier), " tier, ", cached);
 }
 
 std::string OrderedPrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
   std::vector<std::string> ordered;
   if (report.target == PrefetchTarget::kPrimary) {
-    ordered.push_back(absl::StrCat(FormatBlocks(report.moved_blocks), " being onboarded to the ",
+    ordered.push_back(absl::StrCat(FormatBlocks(report.sum.blocks), " being onboarded to the ",
                                    cache.TierName(kPrimaryTier), " tier"));
   }
   if (const auto disk = DiskName(cache)) {
-    ordered.push_back(
-        absl::StrCat(FormatBlocks(report.fetched_blocks), " ordered from the ", *disk, " tier"));
+    ordered.push_back(absl::StrCat(FormatBlocks(report.sum.fetched_blocks), " ordered from the ",
+                                   *disk, " tier"));
   }
-  ordered.push_back(FormatCached(report.matched_tokens, "token"));
+  ordered.push_back(FormatCached(report.sum.matched_tokens, "token"));
   return absl::StrJoin(ordered, ", ");
-}
-
-Json PrefetchJson(const PrefetchReport& report, const CacheInfo& cache) {
-  Json json = {{"blocks", report.moved_blocks},
-               {"fetched_blocks", report.fetched_blocks},
-               {"matched_tokens", report.matched_tokens},
-               {"elapsed_seconds", absl::ToDoubleSeconds(report.elapsed)}};
-  if (report.tokens_by_tier.empty()) return json;
-  json["cached_tokens"] = report.cached_tokens;
-  json["tokens_by_tier"] = Json::object();
-  for (size_t t = 0; t < report.tokens_by_tier.size(); ++t) {
-    json["tokens_by_tier"][cache.TierName(Tier(t))] = report.tokens_by_tier[t];
-  }
-  json["tokens_on_disk"] = TokensOnDisk(report, cache);
-  return json;
 }
 
 }  // namespace pagoda

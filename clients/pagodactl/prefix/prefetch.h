@@ -11,20 +11,16 @@
 #include "absl/time/time.h"
 #include "manager/api/cache_client.h"
 #include "manager/api/operation.h"
-#include "nlohmann/json_fwd.hpp"
 
 namespace pagoda {
 
 struct PrefetchReport {
   PrefetchTarget target = PrefetchTarget::kPrimary;
   absl::Duration deadline = absl::InfiniteDuration();
-  uint32_t matched_tokens = 0;  // Cached in any tier at the start.
-  uint64_t moved_blocks = 0;    // Onboarded between memory tiers, over all windows.
-  uint64_t fetched_blocks = 0;  // Ordered from disk, over all windows.
+  // Over all requests: the sums of the blocks, the most tokens, and the tickets of the last one.
+  PrefetchedPrefix sum;
   absl::Duration elapsed;
-  // The state at the end, if the cache has a disk tier: see MatchedPrefix.
-  uint32_t cached_tokens = 0;
-  std::vector<uint32_t> tokens_by_tier;
+  std::optional<MatchedPrefix> end;  // The state at the end, if the cache has a disk tier.
 };
 
 // The name of the cache's disk tier, if it has one.
@@ -42,7 +38,6 @@ absl::StatusOr<PrefetchReport> OrderPrefetch(CacheClient& client, const Prefetch
 // Texts of a few lines, without a newline at the end.
 std::string PrefetchText(const PrefetchReport& report, const CacheInfo& cache);
 std::string OrderedPrefetchText(const PrefetchReport& report, const CacheInfo& cache);
-nlohmann::ordered_json PrefetchJson(const PrefetchReport& report, const CacheInfo& cache);
 
 }  // namespace pagoda
 

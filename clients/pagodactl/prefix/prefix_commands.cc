@@ -23,12 +23,10 @@
 #include "clients/pagodactl/prefix/prefix_options.h"
 #include "clients/pagodactl/prefix/ticket_wait.h"
 #include "manager/words/retention.h"
-#include "nlohmann/json.hpp"
+#include "wire/answer_writer.h"
 
 namespace pagoda {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct PrefixCommandOptions {
   PrefixOptions prefix;
@@ -78,21 +76,18 @@ absl::Status RunPin(const GlobalOptions& globals, const PrefixCommandOptions& op
   if (pinned->pin == PinId{}) {
     return absl::NotFoundError("no block of this prefix is cached, so there is no pin");
   }
-  PrintResult(globals,
-              absl::StrCat("pin ", pinned->pin.value(), " holds ",
-                           FormatCounted(pinned->pinned_tokens, "token"), " in ",
-                           FormatBlocks(pinned->blocks)),
-              {{"pin_id", pinned->pin.value()},
-               {"pinned_tokens", pinned->pinned_tokens},
-               {"blocks", pinned->blocks}});
-  return absl::OkStatus();
+  return PrintResult(globals,
+                     absl::StrCat("pin ", pinned->pin.value(), " holds ",
+                                  FormatCounted(pinned->pinned_tokens, "token"), " in ",
+                                  FormatBlocks(pinned->blocks)),
+                     OperationResultToProto(*pinned).pin_prefix());
 }
 
 absl::Status RunUnpin(const GlobalOptions& globals, const PrefixCommandOptions& options) {
   const auto unpinned = RunAlone<UnpinnedPrefix>(globals, UnpinPrefix{PinId(options.pin)});
   if (!unpinned.ok()) return unpinned.status();
-  PrintResult(globals, absl::StrCat("pin ", options.pin, " is ended"), {{"pin_id", options.pin}});
-  return absl::OkStatus();
+  return PrintResult(globals, absl::StrCat("pin ", options.pin, " is ended"),
+                     OperationResultToProto(*unpinned).unpin_prefix());
 }
 
 std::string NamespaceText(const NamespaceKey& key) {
@@ -102,24 +97,6 @@ std::string NamespaceText(const NamespaceKey& key) {
   if (!key.tenant.empty()) absl::StrAppend(&text, " tenant \"", key.tenant, "\"");
   if (key.keyed) absl::StrAppend(&text, " keyed");
   return text.empty() ? "-" : text.substr(1);
-}
-
-Json PinJson(const PinInfo& pin) {
-  Json json = {{"pin_id", pin.pin.value()},
-               {"client_name", pin.client_name},
-               {"lora_id", nullptr},
-               {"cache_salt", pin.name_space.cache_salt},
-               {"tenant", pin.name_space.tenant},
-               {"owner", pin.tenant},
-               {"pinned_tokens", pin.pinned_tokens},
-               {"blocks", pin.blocks},
-               {"expire_time", nullptr}};
-  if (pin.name_space.keyed) json["keyed"] = true;
-  if (pin.name_space.lora_id.has_value()) json["lora_id"] = *pin.name_space.lora_id;
-  if (pin.expires != absl::InfiniteFuture()) {
-    json["expire_time"] = absl::FormatTime(absl::RFC3339_sec, pin.expires, absl::UTCTimeZone());
-  }
-  return json;
 }
 
 void PrintPins(const ListedPins& listed) {
@@ -141,16 +118,10 @@ void PrintPins(const ListedPins& listed) {
 absl::Status RunPins(const GlobalOptions& globals, const PrefixCommandOptions&) {
   const auto listed = RunAlone<ListedPins>(globals, ListPins{});
   if (!listed.ok()) return listed.status();
-  if (globals.output == OutputFormat::kTable) {
-    PrintPins(*listed);
-    return absl::OkStatus();
+  if (globals.output == OutputFormat::kJson) {
+    return PrintJson(OperationResultToProto(*listed).list_pins());
   }
-  Json pins = Json::array();
-  for (const PinInfo& pin : listed->pins) pins.push_back(PinJson(pin));
-  const Json json = {{"pins", pins},
-                     {"pinned_blocks", listed->pinned_blocks},
-                     {"budget_blocks", listed->budget_blocks}};
-  std::cout << json.dump() << std::endl;
+  PrintPins(*listed);
   return absl::OkStatus();
 }
 
@@ -174,15 +145,15 @@ absl::Status RunOffload(const GlobalOptions& globals, const PrefixCommandOptions
   if (!waited.ok()) return waited;
   const CacheInfo& cache = (*client)->info();
   const std::optional<std::string> disk = DiskName(cache);
-  PrintResult(globals,
-              disk.has_value() ? absl::StrCat(FormatBlocks(offloaded->blocks),
-                                              " offloaded from the ", cache.TierName(kPrimaryTier),
-                                              " tier; blocks without a copy on the ", *disk,
-                                              " tier are written there before other blocks")
-                               : absl::StrCat(FormatBlocks(offloaded->blocks), " offloaded to the ",
-                                              cache.TierName(Tier(1)), " tier"),
-              {{"blocks", offloaded->blocks}});
-  return absl::OkStatus();
+  return PrintResult(
+      globals,
+      disk.has_value()
+          ? absl::StrCat(FormatBlocks(offloaded->blocks), " offloaded from the ",
+                         cache.TierName(kPrimaryTier), " tier; blocks without a copy on the ",
+                         *disk, " tier are written there before other blocks")
+          : absl::StrCat(FormatBlocks(offloaded->blocks), " offloaded to the ",
+                         cache.TierName(Tier(1)), " tier"),
+      OperationResultToProto(*offloaded).offload_prefix());
 }
 
 absl::Status RunPrefetchCommand(const GlobalOptions& globals, const PrefixCommandOptions& options) {
@@ -197,10 +168,13 @@ absl::Status RunPrefetchCommand(const GlobalOptions& globals, const PrefixComman
   const auto report = options.no_wait ? OrderPrefetch(**client, prefetch)
                                       : RunPrefetch(**client, prefetch, globals.timeout());
   if (!report.ok()) return report.status();
-  PrintResult(globals,
-              options.no_wait ? OrderedPrefetchText(*report, cache) : PrefetchText(*report, cache),
-              PrefetchJson(*report, cache));
-  return absl::OkStatus();
+  const absl::Status printed = PrintResult(
+      globals, options.no_wait ? OrderedPrefetchText(*report, cache) : PrefetchText(*report, cache),
+      OperationResultToProto(report->sum).prefetch_prefix());
+  if (!printed.ok() || !report->end.has_value() || globals.output == OutputFormat::kTable) {
+    return printed;
+  }
+  return PrintJson(OperationResultToProto(*report->end).match_prefix());
 }
 
 // --- Retention ---
@@ -228,12 +202,11 @@ absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixCommandOpti
                                   "can come back after a restart"));
   }
   if (!durable.ok()) return durable;
-  PrintResult(globals,
-              DiskName((*client)->info()).has_value()
-                  ? absl::StrCat(removed, ", and none of them comes back after a restart")
-                  : removed,
-              {{"removed_blocks", invalidated->removed_blocks}, {"durable", true}});
-  return absl::OkStatus();
+  return PrintResult(globals,
+                     DiskName((*client)->info()).has_value()
+                         ? absl::StrCat(removed, ", and none of them comes back after a restart")
+                         : removed,
+                     OperationResultToProto(*invalidated).invalidate_prefix());
 }
 
 absl::Status RunRetain(const GlobalOptions& globals, const PrefixCommandOptions& options) {
@@ -248,10 +221,9 @@ absl::Status RunRetain(const GlobalOptions& globals, const PrefixCommandOptions&
   retain.retention.ranges = {range};
   const auto set = RunAlone<RetentionSet>(globals, std::move(retain));
   if (!set.ok()) return set.status();
-  PrintResult(globals,
-              absl::StrCat(FormatBlocks(set->blocks), " kept at priority ", options.priority),
-              {{"blocks", set->blocks}, {"priority", options.priority}});
-  return absl::OkStatus();
+  return PrintResult(
+      globals, absl::StrCat(FormatBlocks(set->blocks), " kept at priority ", options.priority),
+      OperationResultToProto(*set).set_retention());
 }
 
 // --- Options ---

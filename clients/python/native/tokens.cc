@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "clients/python/native/python_api.h"
 

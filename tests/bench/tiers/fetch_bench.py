@@ -136,8 +136,8 @@ def generate(binaries, endpoint, prompt):
     """(milliseconds to the first token, reused tokens)."""
     run = subprocess.run([str(binaries / "pagodactl"), "--endpoint", endpoint, "-o", "json", "generate", "--prompt-file", "-", "--max-new-tokens", "1"],
                          input=" ".join(map(str, prompt)), stdout=subprocess.PIPE, check=True, text=True)
-    report = json.loads(run.stdout)
-    return report["time_to_first_token_seconds"] * 1e3, report["reused_tokens"]
+    report = json.loads(run.stdout)["report"]
+    return float(report["time_to_first_token"].rstrip("s")) * 1e3, report["reused_tokens"]
 
 
 def fetch_ttft(binaries, smoke):

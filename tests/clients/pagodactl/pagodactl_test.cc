@@ -40,6 +40,40 @@ using ::testing::StartsWith;
 
 // --- With a small daemon ---
 
+void SetDisk(v1::DiskStatus* disk) {
+  disk->set_tier_name("nvme");
+  disk->set_path("/disk");
+  disk->set_write_bytes_per_second(1 << 20);
+  v1::DiskWindowStatus* const window = disk->add_windows();
+  window->set_engine("io_uring");
+  window->set_direct(true);
+  window->set_mode("readonly");
+  window->set_mode_reason("a disk's error");
+  window->set_held_slots(21);
+  window->set_stale_slots(22);
+  window->set_retired_slots(23);
+  window->set_waiting_backups(24);
+  window->set_queued_fetches(1);
+  window->set_written_blocks_total(25);
+  v1::NamedCount* const error = window->add_errors_total();
+  error->set_name("no space");
+  error->set_count(26);
+}
+
+void SetSelfTest(v1::GpuSelfTest* test) {
+  test->set_device("cuda:0, a GPU");
+  test->mutable_problem()->set_message("no kernel for gate");
+  const std::pair<const char*, const char*> kernels[] = {
+      {"timeout", "gate by portable is left out: timeout"},
+      {"runs", "norm by portable runs: error 0 of 1"},
+      {"right", "norm by sm80 is right but not chosen: error 0 of 1"}};
+  for (const auto& [outcome, text] : kernels) {
+    v1::GpuSelfTest::Kernel* const kernel = test->add_kernels();
+    kernel->set_outcome(outcome);
+    kernel->set_text(text);
+  }
+}
+
 class FakeAdmin final : public v1::AdminService::Service {
  public:
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
@@ -69,6 +103,9 @@ class FakeAdmin final : public v1::AdminService::Service {
     window->set_pinned_blocks(16);
     window->set_pin_budget_blocks(17);
     response->set_pins(3);
+    SetDisk(response->mutable_disk());
+    SetSelfTest(response->mutable_gpu_self_test());
+    response->set_state(v1::DAEMON_STATE_DRAINING);
     response->mutable_transfers()->set_queued(18);
     v1::TransferDirection* direction = response->mutable_transfers()->add_directions();
     direction->set_source(v1::TIER_PRIMARY);
@@ -201,16 +238,27 @@ TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(
       table.out,
-      AllOf(HasSubstr("pagodad 9.9"), HasSubstr("2 sessions"), HasSubstr("64 blocks of 1.0 KiB"),
-            HasSubstr("50.00 %"), HasSubstr("25.00 %: 100 of 400 prompt tokens, 40 of them"),
-            HasSubstr("3 pins"),
-            HasSubstr(
-                "11 offloaded, 12 onboarded, 13 displaced, 14 lost; 20 offloaded without a copy"),
-            HasSubstr("5 of the cached are copies"), HasSubstr("15 copied"),
-            HasSubstr("16 of 17 allowed blocks"), HasSubstr("18 waiting"),
-            HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s"),
-            HasSubstr("             up, restarted 3 times: signal 9\\nended it\n"),
-            HasSubstr("gRPC at 127.0.0.1:7074, OpenAI's API at 127.0.0.1:7076\n")));
+      AllOf(
+          HasSubstr("pagodad 9.9"), HasSubstr("2 sessions"), HasSubstr("64 blocks of 1.0 KiB"),
+          HasSubstr("50.00 %"), HasSubstr("25.00 %: 100 of 400 prompt tokens, 40 of them"),
+          HasSubstr("3 pins"),
+          HasSubstr(
+              "11 offloaded, 12 onboarded, 13 displaced, 14 lost; 20 offloaded without a copy"),
+          HasSubstr("5 of the cached are copies"), HasSubstr("15 copied"),
+          HasSubstr("16 of 17 allowed blocks"), HasSubstr("18 waiting"),
+          HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s"),
+          HasSubstr("up 0 us, draining\n"),
+          HasSubstr("disk         nvme at /disk, written with at most 1.0 MiB/s\n"
+                    "             window full: readonly by io_uring, direct: a disk's error\n"
+                    "             21 slots held, 22 stale, 0 quarantined, 23 retired, 0 damaged\n"
+                    "             24 backups waiting, 0 queued; 1 fetch queued; 0 orders running\n"
+                    "             written blocks 25, errors (no space 26)\n"),
+          HasSubstr("gpu          cuda:0, a GPU: the engine computes on the host, because no "
+                    "kernel for gate\n"
+                    "             gate by portable is left out: timeout\n"
+                    "             norm by portable runs: error 0 of 1\n"),
+          HasSubstr("             up, restarted 3 times: signal 9\\nended it\n"),
+          HasSubstr("gRPC at 127.0.0.1:7074, OpenAI's API at 127.0.0.1:7076\n")));
   EXPECT_EQ(table.out.find('\x1b'), std::string::npos) << "colours in a file";
 
   const Outcome json = Ctl("status -o json");
@@ -226,6 +274,10 @@ TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
   EXPECT_EQ(status["windows"][0]["lower_hit_tokens_total"], "40");
   EXPECT_EQ(status["windows"][0]["onboarded_blocks_total"], "12");
   EXPECT_EQ(status["pins"], "3");
+  EXPECT_EQ(status["state"], "DAEMON_STATE_DRAINING");
+  EXPECT_EQ(status["disk"]["windows"][0]["written_blocks_total"], "25");
+  EXPECT_EQ(status["gpu_self_test"]["problem"]["message"], "no kernel for gate");
+  EXPECT_EQ(status["gpu_self_test"]["kernels"].size(), 3u);
   EXPECT_EQ(status["transfers"]["directions"][0]["busy_time"], "2s");
   EXPECT_EQ(status["engine"]["vocab_size"], 100);
   EXPECT_EQ(status["engine"]["up"], true);
@@ -267,7 +319,7 @@ TEST_F(PagodactlDaemonTest, ChatNamesAnAdapter) {
   std::ofstream(said) << "hello\n";
   const Outcome outcome = Ctl(absl::StrCat("chat --adapter polite -o json <", said));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_EQ(Json::parse(outcome.out)["content"], "adapter polite");
+  EXPECT_EQ(Json::parse(outcome.out)["text"], "adapter polite");
 }
 
 TEST_F(PagodactlDaemonTest, WatchReportsAGap) {
@@ -352,7 +404,8 @@ TEST_F(PagodactlDaemonTest, GenerateStreamsTokensAndReports) {
   EXPECT_THAT(untold.out, AllOf(HasSubstr("prompt               5 tokens\n"),
                                 testing::Not(HasSubstr("reused"))));
   EXPECT_FALSE(
-      Json::parse(Ctl("generate --prompt-tokens 1,2,3,4,5 -o json").out).contains("reused_tokens"));
+      Json::parse(Ctl("generate --prompt-tokens 1,2,3,4,5 -o json").out)["report"].contains(
+          "reused_tokens"));
 
   const Outcome json = Ctl("generate --prompt-file - -o json </dev/null");
   ASSERT_EQ(json.exit_code, 0) << json.err;
@@ -477,7 +530,7 @@ TEST_F(PagodactlEngineTest, TheEndpointMayBeTheEnginesOwn) {
   const Outcome chat = RunProgram(
       absl::StrCat(endpoint, "chat --adapter polite -o json <", directory_.File("said")));
   ASSERT_EQ(chat.exit_code, 0) << chat.err;
-  EXPECT_EQ(Json::parse(chat.out)["content"], "adapter polite");
+  EXPECT_EQ(Json::parse(chat.out)["text"], "adapter polite");
 }
 
 TEST_F(PagodactlEngineTest, ARandomPromptNeedsTheDaemon) {

@@ -49,13 +49,14 @@ def test_pagodactl_prints_answers_and_scores(engine):
     case = next(case for case in CASES if not case["stop_tokens"] and case["beam_width"] == 4)
     arguments = ["generate", "--prompt-tokens", ",".join(map(str, case["prompt"])), "--max-new-tokens", str(case["max_new_tokens"]), "--beams", "4"]
     told = pagodactl.run_json(daemon, *arguments, "--samples", "4")
-    assert told["samples"] == case["ids"] and told["beam_scores"] == pytest.approx(case["scores"], abs=NEAR)
+    samples = [[token["token"] for token in told["generated"] if token["sample"] == i] for i in range(4)]
+    assert samples == case["ids"] and told["report"]["beam_scores"] == pytest.approx(case["scores"], abs=NEAR)
     printed = pagodactl.run_ok(daemon, *arguments, "--samples", "2")
     for i in range(2):
         score = re.search(rf"^sample {i}  {' '.join(map(str, case['ids'][i]))}  \(length, score (\S+)\)$", printed, re.MULTILINE)[1]
         assert float(score) == pytest.approx(case["scores"][i], abs=NEAR)
     best = pagodactl.run_json(daemon, *arguments)
-    assert best["tokens"] == case["ids"][0] and len(best["beam_scores"]) == 1
+    assert best["tokens"] == case["ids"][0] and len(best["report"]["beam_scores"]) == 1
 
 
 def test_pagoda_engine_reads_the_options(start_daemon):

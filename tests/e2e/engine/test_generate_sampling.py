@@ -71,7 +71,7 @@ def test_draft_tokens_change_nothing_but_the_steps(start_daemon):
         assert drafted == plain
         assert 0 < report.accepted_draft_tokens <= report.drafted_tokens
     told = pagodactl.run_json(daemon, "generate", "--prompt-tokens", ",".join(map(str, prompt)), "--max-new-tokens", "400",
-                              "--draft-tokens", "6")
+                              "--draft-tokens", "6")["report"]
     assert 0 < told["accepted_draft_tokens"] <= told["drafted_tokens"] and told["preemptions"] == 0
 
 

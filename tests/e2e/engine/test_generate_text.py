@@ -101,17 +101,18 @@ def chat(daemon, stdin, *arguments):
 def test_a_chat_remembers_and_forgets(engine):
     turns = [json.loads(line) for line in chat(engine, "Hello there\nAnd again\n/reset\nHello there\n", "-o", "json").splitlines()]
     assert len(turns) == 3
-    assert turns[1]["prompt_tokens"] > turns[0]["prompt_tokens"] and turns[1]["reused_tokens"] > turns[0]["prompt_tokens"] // 2
-    assert turns[2]["prompt_tokens"] == turns[0]["prompt_tokens"] and turns[2]["content"] == turns[0]["content"]
-    assert turns[2]["reused_tokens"] == turns[2]["prompt_tokens"] - 1
+    reports = [turn["report"] for turn in turns]
+    assert reports[1]["prompt_tokens"] > reports[0]["prompt_tokens"] and reports[1]["reused_tokens"] > reports[0]["prompt_tokens"] // 2
+    assert reports[2]["prompt_tokens"] == reports[0]["prompt_tokens"] and turns[2]["text"] == turns[0]["text"]
+    assert reports[2]["reused_tokens"] == reports[2]["prompt_tokens"] - 1
     shown = chat(engine, "Hello there\n/quit\nnever said\n")
-    assert turns[0]["content"] in shown and "prompt tokens" in shown and shown.count("first token after") == 1
+    assert turns[0]["text"] in shown and "prompt tokens" in shown and shown.count("first token after") == 1
 
 
 def test_a_chat_has_tools_and_variables(engine, tmp_path):
     tools = tmp_path / "tools.json"
     tools.write_text('[{"type": "function", "function": {"name": "clock"}}]')
-    assert json.loads(chat(engine, "Hi\n", "--tools", str(tools), "--template-kwargs", '{"mode": 1}', "-o", "json"))["content"]
+    assert json.loads(chat(engine, "Hi\n", "--tools", str(tools), "--template-kwargs", '{"mode": 1}', "-o", "json"))["text"]
     for options, why in ((["--template-kwargs", "[]"], "chat_template_kwargs is not a JSON object"),
                          (["--tools", str(tmp_path / "absent")], "is not a JSON list of tools")):
         ended = subprocess.run(pagodactl.command(engine, "chat", *options), input="Hi\n", capture_output=True, text=True)

@@ -31,6 +31,6 @@ def test_a_model_talks(start_daemon, tmp_path, name):
 
     daemon = start_daemon(engine={"model_dir": str(model), "compute": "fp32"}, cache={"layers": None, "primary": 256, "tokens_per_block": 8, "kv_dtype": "float32"})
     served = answers(pagodactl.command(daemon, "chat", "-o", "json", "--max-new-tokens", "24"))
-    assert [turn["content"] for turn in served] == [answer["text"] for answer in alone["paged"]]
+    assert [turn["text"] for turn in served] == [answer["text"] for answer in alone["paged"]]
     # The second turn finds what the first one computed.
-    assert served[1]["reused_tokens"] > 0
+    assert served[1]["report"]["reused_tokens"] > 0

@@ -4,7 +4,6 @@ import os
 import pty
 import re
 import subprocess
-import time
 
 import pool_view
 import pytest
@@ -192,15 +191,12 @@ def test_bench_does_not_evict_cached_content(daemon):
 def test_a_drain_is_begun_and_waited_for(daemon):
     client = Client(daemon.channel)
     client.allocate(3)
-    begin = time.monotonic()
-    drained = run_json(daemon, "drain", "--wait")
-    assert drained["ended"] and drained["elapsed_seconds"] <= time.monotonic() - begin
+    assert run_json(daemon, "drain", "--wait") == {}
     assert daemon.wait(QUIET_STOP_SECONDS) == 0
     assert "an operator asked for a drain" in daemon.log.read_text()
     assert run(daemon, "sessions").returncode == 3
 
 
 def test_a_drain_is_begun_at_once(daemon):
-    begun = run_json(daemon, "drain")
-    assert begun == {"draining": True, "ended": False}
+    assert run_json(daemon, "drain") == {}
     assert daemon.wait(QUIET_STOP_SECONDS) == 0

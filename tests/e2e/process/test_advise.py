@@ -84,8 +84,8 @@ def test_pagodactl_advises_in_sentences(daemon):
     assert f"window full: {BLOCKS} blocks" in text
     assert "with 2x the memory (2x in all) the hit rate would be" in text and "saving" in text
     (window,) = json.loads(advise("--host-memory", "3x", "-o", "json"))["windows"]
-    (answer,) = window["answers"]
-    assert answer["factor"] == 3 and answer["hit_rate"] > 0.8 and answer["saved_tokens_per_hour"] > 0
+    answer = window["points"][-1]
+    assert answer["capacity_factor"] == 3 and answer["hit_rate"] > max(0.8, window["hit_rate"])
 
 
 def test_the_default_policy_is_estimated_by_what_it_evicts(start_daemon):
@@ -100,7 +100,7 @@ def test_the_default_policy_is_estimated_by_what_it_evicts(start_daemon):
             client.cache(turn + 1, [*range(first, first + 4 * PROMPT_BLOCKS), 7])
     command = [PAGODAD.with_name("pagodactl"), "--endpoint", daemon.grpc_address, "advise", "-o", "json"]
     (window,) = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=CALL_SECONDS).stdout)["windows"]
-    assert window["unavailable"] is None and window["observed_requests"] == requests
+    assert window["unavailable"] == "" and window["observed_requests"] == str(requests)
     rates = {point["capacity_factor"]: point["hit_rate"] for point in window["points"]}
     assert rates[1] == window["hit_rate"] > 0.05
     assert rates[0.5] < rates[1] / 2

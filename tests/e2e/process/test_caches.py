@@ -323,5 +323,5 @@ def test_commands_work_in_a_named_cache(daemon):
 def test_a_daemon_with_several_caches_is_drained(daemon):
     for name in "ab":
         daemon.open(name)
-    assert run_json(daemon, "drain", "--wait")["ended"] is True
+    assert run_json(daemon, "drain", "--wait") == {}
     assert daemon.wait(20) == 0

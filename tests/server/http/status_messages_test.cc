@@ -170,17 +170,17 @@ TEST_F(EventToSummaryTest, EachTypeHasItsJson) {
       R"({"revision":"7","type":"EVENT_TYPE_STORED","window_size":0,"tenant":"acme","blocks":"1",)"
       R"("block_ids":[4],"capacity":[],"stored":{"tokens":"2","namespace":{"cache_salt":"s",)"
       R"("tenant":"t","keyed":false,"lora_id":"1"},"tier":"TIER_PRIMARY",)"
-      R"("lower_tiers":["TIER_SECONDARY"],"priority":35,"last_hash":"9","parent_block_id":3},)"
+      R"("lower_tiers":["TIER_SECOND"],"priority":35,"last_hash":"9","parent_block_id":3},)"
       R"("reason":"REMOVAL_REASON_UNSPECIFIED","scope":"REMOVAL_SCOPE_UNSPECIFIED",)"
       R"("time":"1970-01-01T00:00:01.500Z"})");
   EXPECT_EQ(
       line(UpdatedEvent{.id = BlockId{5},
-                        .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary},
+                        .tier = Change<Tier>{kPrimaryTier, Tier(1)},
                         .lower = Change<TierSet>{{}, TierSet::FromBits(0b100)},
                         .priority = Change<Priority>{Priority{35}, Priority{80}}}),
       R"({"revision":"7","type":"EVENT_TYPE_UPDATED","window_size":0,"tenant":"acme","blocks":"1",)"
       R"("block_ids":[5],"capacity":[],"tier":{"old_value":"TIER_PRIMARY",)"
-      R"("new_value":"TIER_SECONDARY"},"lower_tiers":{"old_value":[],"new_value":["TIER_THIRD"]},)"
+      R"("new_value":"TIER_SECOND"},"lower_tiers":{"old_value":[],"new_value":["TIER_THIRD"]},)"
       R"("priority":{"old_value":35,"new_value":80},"reason":"REMOVAL_REASON_UNSPECIFIED",)"
       R"("scope":"REMOVAL_SCOPE_UNSPECIFIED","time":"1970-01-01T00:00:01.500Z"})");
   EXPECT_EQ(

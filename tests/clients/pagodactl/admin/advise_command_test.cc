@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -19,6 +20,7 @@
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "tests/clients/fixtures/program.h"
 #include "tests/clients/fixtures/temp_directory.h"
+#include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {
@@ -50,6 +52,8 @@ class FakeAdmin final : public v1::AdminService::Service {
   grpc::Status GetHitRateCurve(grpc::ServerContext*, const v1::GetHitRateCurveRequest* request,
                                v1::GetHitRateCurveResponse* response) override {
     EXPECT_EQ(request->cache(), "demo");
+    response->set_cache("demo");
+    *response->mutable_time() = TimeToProto(absl::Now());
     v1::WindowHitRateCurve* curve = response->add_windows();
     curve->set_window_size(0xFFFF'FFFF);
     curve->set_capacity_blocks(4096);
@@ -120,16 +124,18 @@ TEST_F(AdviseCommandTest, TellsWhatTwiceTheHostMemoryBrings) {
 }
 
 TEST_F(AdviseCommandTest, SizesAreInsteadOfTodaysTierOrNew) {
-  const Json answers =
-      Json::parse(Print("--host-memory 7GiB 1x --disk 4GiB -o json"))["windows"][0]["answers"];
-  ASSERT_EQ(answers.size(), 3u);
-  EXPECT_EQ(answers[0]["factor"], 2);
-  EXPECT_EQ(answers[0]["change"], "with 7GiB of host memory");
-  EXPECT_NEAR(answers[0]["hit_rate"], 0.3, 1e-9);
-  EXPECT_EQ(answers[0]["error"], 0.012);
-  EXPECT_NEAR(answers[0]["saved_tokens_per_hour"], 1.2e6, 1);
-  EXPECT_EQ(answers[1]["factor"], 1);
-  EXPECT_EQ(answers[2]["factor"], 2);
+  const Json curves = Json::parse(Print("--host-memory 7GiB 1x --disk 4GiB -o json"));
+  EXPECT_EQ(curves["cache"], "demo");
+  const Json points = curves["windows"][0]["points"];
+  ASSERT_EQ(points.size(), 8u + 3u);
+  EXPECT_EQ(points[8]["capacity_factor"], 2);
+  EXPECT_NEAR(points[8]["hit_rate"], 0.3, 1e-9);
+  EXPECT_EQ(points[8]["error"], 0.012);
+  EXPECT_EQ(points[9]["capacity_factor"], 1);
+  EXPECT_EQ(points[10]["capacity_factor"], 2);
+  EXPECT_THAT(Print("--host-memory 7GiB"),
+              HasSubstr("with 7GiB of host memory (2x in all) the hit rate would be 30.0 +- 1.2 % "
+                        "(now 20.0 %), saving 1.2 M +- 144 k prefill tokens an hour\n"));
   EXPECT_THAT(Print("--host-memory 0x"), AllOf(HasSubstr("with 0x the host memory (0.25x in all)"),
                                                HasSubstr("costing 900 k +- 144 k prefill tokens")));
 }
@@ -142,13 +148,13 @@ TEST_F(AdviseCommandTest, SaysWhatItDoesNotKnow) {
                     HasSubstr("; the cache has not been that full yet"),
                     HasSubstr("so far the daemon has seen blocks for 1.5x\n"),
                     HasSubstr("some errors are large (up to 4.1 points)")));
-  EXPECT_TRUE(Json::parse(Print("-o json"))["windows"][0]["gain_ends_factor"].is_null());
+  EXPECT_EQ(Json::parse(Print("-o json"))["windows"][0]["gain_ends_factor"], 0);
   admin_.why_ = "too little traffic: 3 of the 100 blocks";
   EXPECT_THAT(Print(""), AllOf(HasSubstr("too little traffic"), Not(HasSubstr("HIT RATE"))));
   const Json window = Json::parse(Print("-o json"))["windows"][0];
   EXPECT_EQ(window["unavailable"], admin_.why_);
-  EXPECT_TRUE(window["hit_rate"].is_null());
-  EXPECT_TRUE(window["answers"].empty());
+  EXPECT_EQ(window["hit_rate"], 0);
+  EXPECT_TRUE(window["points"].empty());
 }
 
 TEST_F(AdviseCommandTest, RefusesWhatIsNoSize) {
@@ -203,7 +209,7 @@ class AdviseWatchTest : public AdviseCommandTest {
 TEST_F(AdviseWatchTest, EachAnswerIsNewAndHasItsTime) {
   Start("json");
   const Json first = Json::parse(NextLine());
-  EXPECT_NEAR(first["windows"][0]["answers"][0]["hit_rate"], 0.275, 1e-9);
+  EXPECT_NEAR(first["windows"][0]["points"].back()["hit_rate"], 0.275, 1e-9);
   const Json second = Json::parse(NextLine());
   EXPECT_LT(first["time"].get<std::string>(), second["time"].get<std::string>());
   EXPECT_EQ(first["windows"], second["windows"]);

@@ -578,7 +578,7 @@ TEST_F(CachesCommandTest, StatusOfADaemonThatWaitsForClientsSaysSo) {
 }
 
 TEST_F(CachesCommandTest, ADaemonWithSeveralIsDrained) {
-  EXPECT_EQ(PrintJson("drain"), Json({{"draining", true}, {"ended", false}}));
+  EXPECT_EQ(PrintJson("drain"), Json::object());
 }
 
 }  // namespace

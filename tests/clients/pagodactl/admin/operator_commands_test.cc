@@ -273,8 +273,8 @@ TEST_F(OperatorCommandsTest, AQuarantineIsReleasedOrForced) {
 }
 
 TEST_F(OperatorCommandsTest, ADrainEndsWhereAnotherDaemonAnswers) {
-  EXPECT_EQ(PrintJson("drain"), Json({{"draining", true}, {"ended", false}}));
-  EXPECT_EQ(PrintJson("drain --wait")["ended"], true);
+  EXPECT_EQ(PrintJson("drain"), Json::object());
+  EXPECT_EQ(PrintJson("drain --wait"), Json::object());
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include "clients/pagodactl/prefix/ticket_wait.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 
 namespace pagoda {
 namespace {
@@ -129,9 +128,11 @@ TEST(PrefetchTest, ALongPrefixIsFetchedPartByPart) {
   const auto report = RunPrefetch(client, Prefetch(), kPatience);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(client.prefetches, SizeIs(3));
-  EXPECT_EQ(report->moved_blocks, 6u);
-  EXPECT_EQ(report->fetched_blocks, 5u);
-  EXPECT_THAT(report->tokens_by_tier, ElementsAre(96, 0, 0));
+  EXPECT_EQ(report->sum.blocks, 6u);
+  EXPECT_EQ(report->sum.fetched_blocks, 5u);
+  EXPECT_EQ(report->sum.matched_tokens, 96u);
+  EXPECT_EQ(report->sum.ready, Ticket(8)) << "the last one";
+  EXPECT_THAT(report->end->tokens_by_tier, ElementsAre(96, 0, 0));
   ASSERT_THAT(client.waits, SizeIs(5));
   EXPECT_EQ(client.waits[0].lane, Lane::kMemory);
   EXPECT_EQ(client.waits[0].ticket, Ticket(3));
@@ -158,10 +159,8 @@ TEST(PrefetchTest, ARoundThatBringsNothingMoreIsTheLast) {
       text,
       HasSubstr("\n96 tokens cached: 32 in dram, 64 in nvme\n"
                 "64 tokens still only on the nvme tier: memory has no free blocks for them now"));
-  const auto json = PrefetchJson(*report, client.info());
-  EXPECT_EQ(json["fetched_blocks"], 4);
-  EXPECT_EQ(json["tokens_on_disk"], 64);
-  EXPECT_EQ(json["tokens_by_tier"].dump(), R"({"hbm":0,"dram":32,"nvme":64})");
+  EXPECT_EQ(report->sum.fetched_blocks, 4u);
+  EXPECT_THAT(report->end->tokens_by_tier, ElementsAre(0, 32, 64));
 }
 
 TEST(PrefetchTest, WhatAllCameIsNotAskedForAgain) {
@@ -207,11 +206,10 @@ TEST(PrefetchTest, ADeadlineIsOneForAllRounds) {
 }
 
 TEST(PrefetchTest, WhatLeftTheCacheMeanwhileIsSaid) {
-  const PrefetchReport report = {.matched_tokens = 96,
-                                 .fetched_blocks = 5,
-                                 .elapsed = absl::Milliseconds(12),
-                                 .cached_tokens = 80,
-                                 .tokens_by_tier = {80, 0, 0}};
+  const PrefetchReport report = {
+      .sum = {.matched_tokens = 96, .fetched_blocks = 5},
+      .elapsed = absl::Milliseconds(12),
+      .end = MatchedPrefix{.cached_tokens = 80, .tokens_by_tier = {80, 0, 0}}};
   EXPECT_EQ(PrefetchText(report, ScriptedClient(kThreeTiers).info()),
             "0 blocks onboarded to the hbm tier, 5 blocks ordered from the nvme tier, in 12.00 ms\n"
             "80 tokens cached: 80 in hbm\n"
@@ -226,11 +224,11 @@ TEST(PrefetchTest, WithoutADiskNothingIsFetched) {
   EXPECT_THAT(two.prefetches, SizeIs(1));
   EXPECT_EQ(PrefetchText(*moved, two.info()),
             "4 blocks onboarded to the hbm tier, 64 tokens are cached");
-  EXPECT_FALSE(PrefetchJson(*moved, two.info()).contains("tokens_on_disk"));
+  EXPECT_FALSE(moved->end.has_value());
   const auto nothing = RunPrefetch(two, Prefetch(PrefetchTarget::kMemory), kPatience);
   EXPECT_EQ(PrefetchText(*nothing, two.info()),
             "nothing to fetch, because the cache has no disk tier; 64 tokens are cached");
-  EXPECT_EQ(PrefetchText({.matched_tokens = 8}, ScriptedClient({Medium::kHost}).info()),
+  EXPECT_EQ(PrefetchText({.sum = {.matched_tokens = 8}}, ScriptedClient({Medium::kHost}).info()),
             "nothing to onboard, because the cache has only one tier; 8 tokens are cached");
 }
 
