@@ -12,28 +12,7 @@
 
 namespace pagoda {
 
-// --- Copies and time ---
-
-void BlockManager::CompleteCopy(Ticket ticket, const absl::Status& status, absl::Time now) {
-  OperationScope op = parts().runner.Begin(now);
-  const CopyTracker::Completion completion = parts().copies.Complete(ticket, status);
-  if (completion.lost.has_value()) {
-    const CopyTracker::Lost& lost = *completion.lost;
-    WindowBlockManager& window = *parts().windows[lost.window];
-    if (window.cached().Owns(lost.block, lost.target)) {
-      parts().sequences.Shorten(lost);
-      if (window.cached().in_tree(lost.block.id)) window.cached().Lose(op, lost.block.id);
-    } else {
-      window.cached().LoseLowerCopy(lost.block, lost.target);
-    }
-  }
-  if (completion.known) {
-    for (const auto& window : parts().windows) {
-      window->CopyEnded(op, ticket, status.ok() && !completion.lost.has_value());
-    }
-  }
-  parts().runner.End(op);
-}
+// --- Time ---
 
 uint32_t BlockManager::Maintain(absl::Time now, uint32_t max_blocks) {
   OperationScope op = parts().runner.Begin(now);
@@ -52,16 +31,6 @@ uint32_t BlockManager::Maintain(absl::Time now, uint32_t max_blocks) {
   parts().OrderBackups(op);
   parts().runner.End(op);
   return moved;
-}
-
-std::vector<CopyOrder> BlockManager::TakeCopies() { return parts().copies.Take(); }
-
-Ticket BlockManager::completed_ticket(Lane lane) const {
-  return lane == Lane::kMemory ? parts().copies.completed() : parts().files.completed(lane);
-}
-
-Ticket BlockManager::last_ticket(Lane lane) const {
-  return lane == Lane::kMemory ? parts().copies.last() : parts().files.last(lane);
 }
 
 std::vector<SlotChange> BlockManager::TakeSlotChanges() {

@@ -21,10 +21,9 @@
 #include "manager/api/manager_options.h"
 #include "manager/api/operation.h"
 #include "manager/api/stats.h"
-#include "manager/words/file_orders.h"
 #include "manager/words/ids.h"
 #include "manager/words/slot_journal.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/sizing.h"
 #include "pools/types.h"
 
@@ -137,29 +136,22 @@ class BlockManager final {
   WarmRestart& restart() { return restart_; }
   const WarmRestart& restart() const { return restart_; }
 
-  // --- Copies ---
+  // --- Orders for carriers (block_manager_orders.cc) ---
 
-  // The copies ordered since the last call, by ticket. The caller carries them out and reports each
-  // with CompleteCopy.
-  std::vector<CopyOrder> TakeCopies();
-  // A copy has ended. If it failed, its block is lost (Removed, lost) with all blocks below it, and
-  // sequences that hold it have fewer computed tokens. Copies can end in any order that
-  // CopyOrder::after allows. An unknown ticket is ignored.
-  void CompleteCopy(Ticket ticket, const absl::Status& status, absl::Time now);
+  // The orders since the last call. The caller has them carried out, and reports each that has a
+  // ticket with Complete.
+  std::vector<Order> TakeOrders();
+  // An order has ended. Orders can end in any order that Order::after allows. An unknown ticket
+  // changes nothing.
+  // kMemory: if the copy failed, its block is lost (Removed, lost) with all blocks below it, and
+  // sequences that hold it have fewer computed tokens.
+  // kBackup: after a successful backup the block has one more copy.
+  // kFetch: after a successful fetch the block's nearest copy is in memory, unless the block left
+  // meanwhile, the deadline is over or its parent is not in memory. A failed fetch loses the copy
+  // on disk: a block without another copy leaves (Removed, lost) with all blocks below it.
+  void Complete(Lane lane, Ticket ticket, const absl::Status& status, absl::Time now);
   Ticket completed_ticket(Lane lane = Lane::kMemory) const;  // All up to it have ended.
   Ticket last_ticket(Lane lane = Lane::kMemory) const;       // The highest one given.
-
-  // --- A tier on disk (block_manager_disk.cc) ---
-
-  // The commands for the disk's carrier since the last call, in order. The caller reports each
-  // order and each erase with CompleteFile.
-  FileCommands TakeFileCommands();
-  // An order or an erase has ended. After a successful backup the block has one more copy. After a
-  // successful fetch the block's nearest copy is in memory, unless the block left meanwhile, the
-  // deadline is over or its parent is not in memory. A failed fetch loses the copy on disk: a block
-  // without another copy leaves (Removed, lost) with all blocks below it. An unknown ticket is
-  // ignored.
-  void CompleteFile(Lane lane, Ticket ticket, const absl::Status& status, absl::Time now);
 
   // The slots that got or lost content since the last call, in order. The caller writes them down
   // before the copies begin and before it answers any client.

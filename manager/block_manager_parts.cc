@@ -77,12 +77,6 @@ CacheInfo MakeInfo(const BlockManager::Options& options) {
   return info;
 }
 
-std::vector<WindowSize> WindowSizes(const CacheInfo& info) {
-  std::vector<WindowSize> sizes;
-  for (const CacheInfo::Window& window : info.windows) sizes.push_back(window.window);
-  return sizes;
-}
-
 std::string_view PolicyName(const BlockManager::Options& options) {
   return options.eviction_policy.empty() ? EvictionPolicyNames().front()
                                          : std::string_view(options.eviction_policy);
@@ -177,7 +171,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
     : options(std::move(from)),
       tenants(std::move(table)),
       recorder(options.record_events, options.lifecycle_events),
-      copies(WindowSizes(info)),
+      copies(&lanes),
       write_budget(WriteBytesPerSecond(options), options.start_time),
       accounts(&tenants, options.sequence_limits),
       sessions(options.max_sessions, tenants.size(), options.last_session),
@@ -199,11 +193,11 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
   const uint32_t most_blocks = MostBlocks(info);
   runner.Begin(options.start_time);
   const CoreServices services{.recorder = &recorder,
+                              .lanes = &lanes,
                               .copies = &copies,
                               .slot_changes = options.journal_slots ? &slot_changes : nullptr,
                               .pins = &pins,
                               .deadlines = &deadlines,
-                              .files = &files,
                               .write_budget = &write_budget};
   const bool has_disk = HasDisk(options, info);
   for (const CacheInfo::Window& window : info.windows) {

@@ -47,8 +47,8 @@ struct BlockManager::Parts {
   const TenantTable tenants;
   // The results of operations that callers fetch, and the deadlines of later operations.
   EventRecorder recorder;
+  OrderLanes lanes;
   CopyTracker copies;
-  FileLanes files;
   WriteBudget write_budget;
   std::vector<SlotChange> slot_changes;
   Deadlines deadlines;
@@ -71,6 +71,9 @@ struct BlockManager::Parts {
   WarmRestart restart;
   CacheLists lists;
 
+  // A copy in the window has ended.
+  void EndCopy(OperationScope& op, WindowBlockManager& window, Ticket ticket,
+               const absl::Status& status);
   // Orders backups in all windows, as far as the limits allow.
   void OrderBackups(OperationScope& op);
 

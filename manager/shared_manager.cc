@@ -66,40 +66,46 @@ SharedManager::SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, 
 }
 
 void SharedManager::Publish() {
-  if (slot_sink_ != nullptr) {
-    std::vector<SlotChange> changes = core_->TakeSlotChanges();
-    if (!changes.empty()) slot_sink_->Apply(std::move(changes));
-  }
-  const std::vector<CopyOrder> copies = core_->TakeCopies();
-  if (transfers_ != nullptr) {
-    if (!copies.empty()) transfers_->Submit(copies);
-  } else {
-    for (const CopyOrder& copy : copies) {
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), clock_());
+  while (true) {
+    if (slot_sink_ != nullptr) {
+      std::vector<SlotChange> changes = core_->TakeSlotChanges();
+      if (!changes.empty()) slot_sink_->Apply(std::move(changes));
     }
-    if (!copies.empty() && slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
-    if (!copies.empty() && disk_ != nullptr) disk_->MemoryCopiesDone(core_->completed_ticket());
+    const std::vector<Order> orders = core_->TakeOrders();
+    if (orders.empty()) break;
+    HandOver(orders);
   }
-  PublishFiles();
   log_->Append(core_->TakeEvents());
 }
 
-void SharedManager::PublishFiles() {
-  FileCommands commands = core_->TakeFileCommands();
-  if (disk_ != nullptr) {
-    if (!commands.empty()) disk_->Submit(std::move(commands));
-    return;
-  }
-  // Failed orders can cause further orders.
-  for (; !commands.empty(); commands = core_->TakeFileCommands()) {
-    for (const FileCommand& command : commands) {
-      const absl::Status status = absl::CancelledError("the cache has no disk");
-      if (const auto* order = std::get_if<FileOrder>(&command)) {
-        core_->CompleteFile(order->lane, order->ticket, status, clock_());
-      } else if (const auto* erase = std::get_if<FileErase>(&command)) {
-        core_->CompleteFile(Lane::kBackup, erase->ticket, status, clock_());
+void SharedManager::HandOver(absl::Span<const Order> orders) {
+  while (!orders.empty()) {
+    Carrier* const carrier = CarrierOf(orders.front().lane);
+    size_t count = 1;
+    while (count < orders.size() && CarrierOf(orders[count].lane) == carrier) ++count;
+    if (carrier != nullptr) {
+      carrier->Submit(orders.first(count));
+    } else {
+      for (const Order& order : orders.first(count)) {
+        if (order.ticket == Ticket{}) continue;  // Nobody waits for it.
+        const absl::Status status = order.lane == Lane::kMemory
+                                        ? absl::OkStatus()
+                                        : absl::CancelledError("the cache has no disk");
+        core_->Complete(order.lane, order.ticket, status, clock_());
       }
+      TellCopiesDone();
     }
+    orders.remove_prefix(count);
+  }
+}
+
+void SharedManager::TellCopiesDone() {
+  if (slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
+  const Carrier* told = nullptr;
+  for (Carrier* const carrier : carriers_) {
+    if (carrier == nullptr || carrier == told) continue;
+    carrier->MemoryCopiesDone(core_->completed_ticket());
+    told = carrier;
   }
 }
 
@@ -115,16 +121,11 @@ std::vector<std::function<void()>> SharedManager::TakeDone() {
   return done;
 }
 
-void SharedManager::SetTransfers(Transfers* transfers) {
+void SharedManager::SetCarrier(std::initializer_list<Lane> lanes, Carrier* carrier) {
   FairMutexLock lock(&mutex_);
-  transfers_ = transfers;
-}
-
-void SharedManager::SetDisk(FileCommandSink* disk) {
-  FairMutexLock lock(&mutex_);
-  disk_ = disk;
-  if (disk_ == nullptr) return;
-  disk_->MemoryCopiesDone(core_->completed_ticket());
+  for (const Lane lane : lanes) carriers_[static_cast<size_t>(lane)] = carrier;
+  if (carrier == nullptr) return;
+  carrier->MemoryCopiesDone(core_->completed_ticket());
   Publish();
 }
 
@@ -136,25 +137,13 @@ void SharedManager::SetSlotSink(SlotChangeSink* sink) {
   slot_sink_->CopiesDone(core_->completed_ticket());
 }
 
-void SharedManager::CompleteCopy(Ticket ticket, const absl::Status& status) {
+void SharedManager::Complete(Lane lane, Ticket ticket, const absl::Status& status) {
   std::vector<std::function<void()>> done;
   {
     FairMutexLock lock(&mutex_);
-    core_->CompleteCopy(ticket, status, clock_());
+    core_->Complete(lane, ticket, status, clock_());
     Publish();
-    if (slot_sink_ != nullptr) slot_sink_->CopiesDone(core_->completed_ticket());
-    if (disk_ != nullptr) disk_->MemoryCopiesDone(core_->completed_ticket());
-    done = TakeDone();
-  }
-  for (const std::function<void()>& waiter : done) waiter();
-}
-
-void SharedManager::CompleteFile(Lane lane, Ticket ticket, const absl::Status& status) {
-  std::vector<std::function<void()>> done;
-  {
-    FairMutexLock lock(&mutex_);
-    core_->CompleteFile(lane, ticket, status, clock_());
-    Publish();
+    if (lane == Lane::kMemory) TellCopiesDone();
     done = TakeDone();
   }
   for (const std::function<void()>& waiter : done) waiter();

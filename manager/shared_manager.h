@@ -4,6 +4,7 @@
 
 #include <array>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,12 +20,11 @@
 #include "manager/api/cache_client.h"
 #include "manager/block_manager.h"
 #include "manager/tree/prefix_uses.h"
-#include "manager/words/file_orders.h"
 #include "manager/words/lists.h"
 #include "manager/words/publishable_prefix.h"
-#include "pools/copy_order.h"
+#include "pools/carrier.h"
+#include "pools/order.h"
 #include "pools/pool.h"
-#include "pools/transfers.h"
 
 namespace pagoda {
 
@@ -45,26 +45,22 @@ class SharedManager {
   // 128 bits from the system's generator. Earlier tokens tell nothing about them.
   static SessionToken DrawToken();
 
-  // `log` outlives the manager. Until SetTransfers, a copy counts as done when it is ordered; that
-  // is for a cache without memory. The manager calls `tokens` once for each session that it opens,
+  // `log` outlives the manager. The manager calls `tokens` once for each session that it opens,
   // without the lock and on several threads at once.
   SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock = Now,
                 TokenSource tokens = DrawToken);
 
-  // `transfers` carries out the copies from now on. It calls CompleteCopy for each, on a thread of
-  // its own. It outlives the manager's last call, or the owner takes it away with nullptr.
-  void SetTransfers(Transfers* transfers);
+  // `carrier` carries out the orders of these lanes from now on. It calls Complete for each, on a
+  // thread of its own. It outlives the manager's last call, or the owner takes it away with
+  // nullptr. Without a carrier the orders of kMemory succeed at once, which is for a cache without
+  // memory, and those of the other lanes are cancelled.
+  void SetCarrier(std::initializer_list<Lane> lanes, Carrier* carrier);
   // `sink` writes down which slots get or lose content, from now on. It hears of a change before a
   // copy begins and before any caller is answered. Earlier changes are told at once. Lifetime as
-  // for SetTransfers.
+  // for SetCarrier.
   void SetSlotSink(SlotChangeSink* sink);
-  // `disk` carries out the core's orders for a disk from now on. It calls CompleteFile for each
-  // order. Lifetime as for SetTransfers. Without a disk such orders fail.
-  void SetDisk(FileCommandSink* disk);
-  // A copy has ended; see BlockManager::CompleteCopy.
-  void CompleteCopy(Ticket ticket, const absl::Status& status);
-  // A disk order has ended; see BlockManager::CompleteFile.
-  void CompleteFile(Lane lane, Ticket ticket, const absl::Status& status);
+  // An order has ended; see BlockManager::Complete.
+  void Complete(Lane lane, Ticket ticket, const absl::Status& status);
   // Calls `done` once, without a lock, when everything in the lane up to `ticket` has ended. If it
   // has ended already, calls `done` at once on the caller's thread. `done` does not block, and owns
   // all that it touches.
@@ -176,11 +172,15 @@ class SharedManager {
   EventLog& log() const { return *log_; }
 
  private:
-  // Under the lock, hands over in order: the recorded slot changes to the sink, the ordered copies
-  // to the transfers, the disk orders, and the events to the log.
+  // Under the lock, hands over in order: the recorded slot changes to the sink, the orders to their
+  // carriers, and the events to the log.
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Hands the disk orders to the carrier. Without one the orders fail.
-  void PublishFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HandOver(absl::Span<const Order> orders) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Carrier* CarrierOf(Lane lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return carriers_[static_cast<size_t>(lane)];
+  }
+  // Tells which copies of Lane::kMemory have ended.
+  void TellCopiesDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the waiters whose tickets are done, and returns them.
   std::vector<std::function<void()>> TakeDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Frees the blocks of the sessions and quarantines that have begun to end. Releases the lock
@@ -196,13 +196,12 @@ class SharedManager {
   const TokenSource tokens_;
   EventLog* const log_;
   absl::Mutex reset_mutex_;  // Held by a reset, and taken before the core's lock.
-  // The core's lock. Only the own locks of the log, the transfers, the slot sink and the disk are
-  // taken under it.
+  // The core's lock. Only the own locks of the log, the carriers and the slot sink are taken under
+  // it.
   mutable FairMutex mutex_;
   std::unique_ptr<BlockManager> core_ ABSL_GUARDED_BY(mutex_);
-  Transfers* transfers_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::array<Carrier*, kNumLanes> carriers_ ABSL_GUARDED_BY(mutex_) = {};  // By lane.
   SlotChangeSink* slot_sink_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  FileCommandSink* disk_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::array<std::multimap<Ticket, std::function<void()>>, kNumLanes> waiters_
       ABSL_GUARDED_BY(mutex_);                        // By lane.
   absl::Time leases_ran_to_ ABSL_GUARDED_BY(mutex_);  // The time of the last ExpireSessions.

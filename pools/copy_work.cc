@@ -1,7 +1,7 @@
 #include "pools/copy_work.h"
 
-#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -15,25 +15,14 @@ std::string SlotName(SlotRef ref) {
   return absl::StrCat(DefaultTierName(ref.tier), " slot ", ref.slot.value());
 }
 
-absl::Status Refuse(const CopyOrder& order, const std::string& why) {
+absl::Status Refuse(const Order& order, const std::string& why) {
   return MakeError(Reason::kInvalidArgument,
                    absl::StrCat("a copy of ", Counted(order.num_tokens, "token"), " of ",
                                 SlotName(order.source), " to ", SlotName(order.target), ": ", why));
 }
 
-absl::StatusOr<uint32_t> WindowIndex(const CacheLayout& layout, WindowSize window) {
-  const auto& windows = layout.windows();
-  const auto it = std::find_if(windows.begin(), windows.end(),
-                               [&](const WindowLayout& w) { return w.window == window; });
-  if (it == windows.end()) {
-    return MakeError(Reason::kUnknownWindow,
-                     absl::StrCat("a copy in window ", WindowName(window), ": no such window"));
-  }
-  return static_cast<uint32_t>(it - windows.begin());
-}
-
 // Copies the order's tokens between two pools of the same layout. Returns the bytes copied.
-absl::StatusOr<uint64_t> CopyInPool(const CopyOrder& order, SharedMemoryPool& source,
+absl::StatusOr<uint64_t> CopyInPool(const Order& order, SharedMemoryPool& source,
                                     SharedMemoryPool& target) {
   const PoolLayout& layout = source.layout();
   const kernels::SlotCopy copy{.source = order.source.slot.value(),
@@ -57,14 +46,13 @@ absl::StatusOr<uint64_t> CopyInPool(const CopyOrder& order, SharedMemoryPool& so
 }
 
 // Copies in every pool of the window. Returns the bytes copied.
-absl::StatusOr<uint64_t> CopyInWindow(const CopyOrder& order, PoolSet& pools) {
-  const absl::StatusOr<uint32_t> window = WindowOfOrder(order, pools);
-  if (!window.ok()) return window.status();
+absl::StatusOr<uint64_t> CopyInWindow(const Order& order, PoolSet& pools) {
+  if (absl::Status status = CheckWindowOfOrder(order, pools); !status.ok()) return status;
+  const uint32_t window = order.window_index;
   uint64_t bytes = 0;
-  for (uint32_t p = 0; p < pools.layout().windows()[*window].pools.size(); ++p) {
-    const absl::StatusOr<uint64_t> copied =
-        CopyInPool(order, pools.pool(*window, p, order.source.tier),
-                   pools.pool(*window, p, order.target.tier));
+  for (uint32_t p = 0; p < pools.layout().windows()[window].pools.size(); ++p) {
+    const absl::StatusOr<uint64_t> copied = CopyInPool(
+        order, pools.pool(window, p, order.source.tier), pools.pool(window, p, order.target.tier));
     if (!copied.ok()) return copied.status();
     bytes += *copied;
   }
@@ -73,21 +61,23 @@ absl::StatusOr<uint64_t> CopyInWindow(const CopyOrder& order, PoolSet& pools) {
 
 }  // namespace
 
-absl::StatusOr<uint32_t> WindowOfOrder(const CopyOrder& order, const PoolSet& pools) {
-  absl::StatusOr<uint32_t> window = WindowIndex(pools.layout(), order.window);
-  if (!window.ok()) return window.status();
-  for (const SlotRef& ref : {order.source, order.target}) {
-    if (pools.num_slots(*window, ref.tier) > 0) continue;
-    return Refuse(order,
-                  absl::StrCat("window ", WindowName(order.window), " has no pools in that tier"));
+absl::Status CheckWindowOfOrder(const Order& order, const PoolSet& pools) {
+  const std::vector<WindowLayout>& windows = pools.layout().windows();
+  if (order.window_index >= windows.size()) {
+    return MakeError(Reason::kUnknownWindow, absl::StrCat("a copy in window ", order.window_index,
+                                                          ": there are ", windows.size()));
   }
-  return window;
+  for (const SlotRef& ref : {order.source, order.target}) {
+    if (pools.num_slots(order.window_index, ref.tier) > 0) continue;
+    return Refuse(order, absl::StrCat("window ", WindowName(windows[order.window_index].window),
+                                      " has no pools in that tier"));
+  }
+  return absl::OkStatus();
 }
 
-absl::Status CheckSlotsOfOrder(const CopyOrder& order, const PoolSet& pools,
-                               uint32_t window_index) {
+absl::Status CheckSlotsOfOrder(const Order& order, const PoolSet& pools) {
   for (const SlotRef& ref : {order.source, order.target}) {
-    const uint32_t slots = pools.num_slots(window_index, ref.tier);
+    const uint32_t slots = pools.num_slots(order.window_index, ref.tier);
     if (ref.slot.value() >= slots) {
       return Refuse(order, absl::StrCat("that tier has ", Counted(slots, "slot")));
     }
@@ -104,12 +94,12 @@ kernels::TokenRuns RunsOf(const PoolLayout& layout) {
           .token_bytes = layout.token_stride_bytes()};
 }
 
-bool CopiesWholeSlot(const CopyOrder& order, const PoolLayout& layout) {
+bool CopiesWholeSlot(const Order& order, const PoolLayout& layout) {
   if (order.num_tokens == layout.tokens_per_block) return true;
   return order.num_tokens > 0 && layout.content != PoolContent::kElements;
 }
 
-CopyOutcome CarryOutOnHost(const CopyOrder& order, PoolSet& pools,
+CopyOutcome CarryOutOnHost(const Order& order, PoolSet& pools,
                            std::chrono::steady_clock::time_point given) {
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<uint64_t> bytes = CopyInWindow(order, pools);
@@ -122,7 +112,7 @@ absl::Status CancelledCopy() {
   return absl::CancelledError("the copy had not started when transfers were stopped");
 }
 
-void CountOutcome(const CopyOrder& order, const CopyOutcome& outcome, TransferStats& stats) {
+void CountOutcome(const Order& order, const CopyOutcome& outcome, TransferStats& stats) {
   TransferStats::Direction& direction =
       stats.directions[order.source.tier.value()][order.target.tier.value()];
   direction.busy += outcome.busy;
@@ -136,7 +126,7 @@ void CountOutcome(const CopyOrder& order, const CopyOutcome& outcome, TransferSt
 }
 
 void TakeTicket(Ticket ticket, Ticket& last) {
-  PAGODA_CHECK(ticket > last, "copy orders come in the order of their tickets");
+  PAGODA_CHECK(ticket > last, "orders come in the order of their tickets");
   last = ticket;
 }
 

@@ -25,14 +25,14 @@ HostTransfers::HostTransfers(PoolSet* pools, Options options, Completion complet
 
 HostTransfers::~HostTransfers() { Stop(); }
 
-void HostTransfers::Submit(absl::Span<const CopyOrder> orders) {
+void HostTransfers::Submit(absl::Span<const Order> orders) {
   absl::MutexLock lock(&mutex_);
   PAGODA_CHECK(!stopped_, "no copy is ordered after Stop");
   const auto now = SteadyClock::now();
-  for (const CopyOrder& order : orders) Enqueue(order, now);
+  for (const Order& order : orders) Enqueue(order, now);
 }
 
-void HostTransfers::Enqueue(const CopyOrder& order, SteadyClock::time_point now) {
+void HostTransfers::Enqueue(const Order& order, SteadyClock::time_point now) {
   TakeTicket(order.ticket, last_);
   uint32_t waits_for = 0;
   for (const Ticket earlier : order.after) {
@@ -58,7 +58,7 @@ void HostTransfers::RunNext() {
   const Ticket ticket = ready_.front();
   ready_.pop_front();
   const Pending& pending = pending_.find(ticket)->second;
-  const CopyOrder order = pending.order;
+  const Order order = pending.order;
   const SteadyClock::time_point given = pending.given;
   const bool cancelled = stopping_;
   ++stats_.running;
@@ -71,7 +71,7 @@ void HostTransfers::RunNext() {
     outcome.status = options_.before_copy(order);
   }
   if (outcome.status.ok()) outcome = CarryOutOnHost(order, *pools_, given);
-  completion_(ticket, outcome.status);
+  completion_(order.lane, ticket, outcome.status);
 
   mutex_.Lock();
   --stats_.running;
@@ -111,22 +111,22 @@ TransferStats HostTransfers::stats() const {
   return stats;
 }
 
-void InstantTransfers::Submit(absl::Span<const CopyOrder> orders) {
+void InstantTransfers::Submit(absl::Span<const Order> orders) {
   absl::MutexLock lock(&mutex_);
   PAGODA_CHECK(!stopped_, "no copy is ordered after Stop");
-  for (const CopyOrder& order : orders) {
+  for (const Order& order : orders) {
     TakeTicket(order.ticket, last_);
     queue_.push_back(order);
   }
   if (running_) return;
   running_ = true;
   while (!queue_.empty()) {
-    const CopyOrder order = queue_.front();
+    const Order order = queue_.front();
     queue_.pop_front();
     mutex_.Unlock();
     const CopyOutcome outcome =
         pools_ == nullptr ? CopyOutcome() : CarryOutOnHost(order, *pools_, SteadyClock::now());
-    completion_(order.ticket, outcome.status);
+    completion_(order.lane, order.ticket, outcome.status);
     mutex_.Lock();
     CountOutcome(order, outcome, stats_);
   }

@@ -1,4 +1,4 @@
-// The copies between slots. The core orders them, and Transfers carries them out.
+// The carriers of Lane::kMemory: they copy between slots in memory.
 #ifndef PAGODA_POOLS_TRANSFERS_H_
 #define PAGODA_POOLS_TRANSFERS_H_
 
@@ -19,8 +19,9 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/thread.h"
-#include "pools/copy_order.h"
+#include "pools/carrier.h"
 #include "pools/duration_histogram.h"
+#include "pools/order.h"
 #include "pools/pool.h"
 #include "pools/types.h"
 
@@ -55,32 +56,24 @@ struct TransferStats {
   }
 };
 
-// Carries out copy orders. Thread-safe.
+// Carries out the orders of Lane::kMemory. Thread-safe.
 //
 // 1. An order's copy starts when the copies of both tickets in its `after` have ended. It is
 // reported when their completions have returned. A ticket that is not among the orders submitted
 // and not done has ended earlier. So copies that touch the same slot run one after another, and are
 // reported in that order. Other copies run and end in any order.
-// 2. Every order is reported exactly once, by its ticket and a status. Any status other than OK
-// means that the target's bytes are not those of the source. A copy that is impossible (a slot that
-// does not exist, a window or a tier without pools) is reported with the reason. It never stops the
-// process.
+// 2. Every order is reported exactly once. Any status other than OK means that the target's bytes
+// are not those of the source. A copy that is impossible (a slot that does not exist, a window or a
+// tier without pools) is reported with the reason. It never stops the process.
 // 3. The completion runs without any lock of Transfers. It may call Submit and stats(), but not
 // WaitUntilIdle or Stop. When it begins, the order no longer touches its slots (a later order may).
 // It sees the bytes that the copy has written, and so does every thread that it notifies.
 //
-// The queue has no bound: an order that the core has made cannot be refused. It takes about 200
-// bytes per order. A caller that limits new work reads the depth from stats().
-class Transfers {
+// An order takes about 300 bytes in the queue. A caller that limits new work reads the depth from
+// stats(). Submit also REQUIRES: callers on several threads agree on the order of their tickets;
+// Stop has not been called, but a completion that Stop waits for may still submit.
+class Transfers : public Carrier {
  public:
-  using Completion = std::function<void(Ticket ticket, absl::Status status)>;
-
-  virtual ~Transfers() = default;
-
-  // Accepts orders without waiting for a copy. REQUIRES: tickets ascend from call to call, so
-  // callers on several threads agree on the order among themselves. Stop has not been called; only
-  // a completion that Stop waits for may still submit.
-  virtual void Submit(absl::Span<const CopyOrder> orders) = 0;
   // Waits until every order is done.
   virtual void WaitUntilIdle() = 0;
   // Lets the running copies end, and reports each waiting order as CANCELLED, in the order of rule
@@ -100,7 +93,7 @@ class HostTransfers final : public Transfers {
     // For tests that delay copies or make them fail: called before each copy, on its thread,
     // without a lock. If it returns an error, the order fails with that error and nothing is
     // copied.
-    std::function<absl::Status(const CopyOrder&)> before_copy;
+    std::function<absl::Status(const Order&)> before_copy;
   };
 
   // `pools` must outlive this object. Starts the threads. REQUIRES: no pool lies on a device.
@@ -110,20 +103,20 @@ class HostTransfers final : public Transfers {
   // OK, or why a thread is missing (Thread::Start). No order may be submitted then.
   const absl::Status& started() const { return started_; }
 
-  void Submit(absl::Span<const CopyOrder> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void Submit(absl::Span<const Order> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitUntilIdle() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_);
   TransferStats stats() const override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Pending {
-    CopyOrder order;
+    Order order;
     std::chrono::steady_clock::time_point given;
     uint32_t waits_for = 0;                    // How many of order.after are pending.
     absl::InlinedVector<Ticket, 2> followers;  // The orders that wait for this one.
   };
 
-  void Enqueue(const CopyOrder& order, std::chrono::steady_clock::time_point now)
+  void Enqueue(const Order& order, std::chrono::steady_clock::time_point now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunThread() ABSL_LOCKS_EXCLUDED(mutex_);
   // Carries out and reports the first order of ready_, then releases its followers. Unlocks during
@@ -161,7 +154,7 @@ class InstantTransfers final : public Transfers {
       : pools_(pools), completion_(std::move(completion)) {}
   ~InstantTransfers() override { Stop(); }
 
-  void Submit(absl::Span<const CopyOrder> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void Submit(absl::Span<const Order> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitUntilIdle() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_);
   TransferStats stats() const override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -173,7 +166,7 @@ class InstantTransfers final : public Transfers {
   const Completion completion_;
 
   mutable absl::Mutex mutex_;  // A leaf: no other function is called under it.
-  std::deque<CopyOrder> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Order> queue_ ABSL_GUARDED_BY(mutex_);
   Ticket last_ ABSL_GUARDED_BY(mutex_);
   TransferStats stats_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false;  // A thread is carrying out queue_.

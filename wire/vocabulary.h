@@ -14,10 +14,10 @@
 #include "manager/words/fetch_outcome.h"
 #include "manager/words/ids.h"
 #include "pagoda/v1/cache.pb.h"
-#include "pools/copy_order.h"
 #include "pools/layout.h"
 #include "pools/memory/huge_pages.h"
 #include "pools/memory/memory_place.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {

@@ -10,7 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "engine/schedule/sample.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 
 namespace pagoda {
 

@@ -17,7 +17,7 @@
 #include "events/event.h"
 #include "manager/words/ids.h"
 #include "manager/words/retention.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/pool.h"
 #include "pools/types.h"
 

@@ -11,7 +11,7 @@
 #include "events/block_key.h"
 #include "events/client_key.h"
 #include "manager/words/retention.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {

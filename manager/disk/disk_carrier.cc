@@ -1,7 +1,6 @@
 #include "manager/disk/disk_carrier.h"
 
 #include <utility>
-#include <variant>
 
 #include "base/check.h"
 #include "manager/disk/disk_window.h"
@@ -40,16 +39,9 @@ DiskWindow& DiskCarrier::window(uint32_t window_index) const {
   return *windows_[window_index];
 }
 
-void DiskCarrier::Submit(FileCommands commands) {
+void DiskCarrier::Submit(absl::Span<const Order> orders) {
   PAGODA_CHECK(!stopped_.load(), "the carrier has not stopped");
-  for (FileCommand& command : commands) {
-    std::visit(
-        [this](auto& one) {
-          DiskWindow& to = window(one.window_index);
-          to.Submit(std::move(one));
-        },
-        command);
-  }
+  for (const Order& order : orders) window(order.window_index).Submit(order);
 }
 
 void DiskCarrier::MemoryCopiesDone(Ticket completed) {

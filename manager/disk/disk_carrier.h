@@ -12,18 +12,17 @@
 #include "manager/disk/disk_files.h"
 #include "manager/disk/disk_stats.h"
 #include "manager/disk/write_ledger.h"
-#include "manager/words/file_orders.h"
+#include "pools/carrier.h"
 #include "pools/pool.h"
 
 namespace pagoda {
 
 class DiskWindow;
 
-// Thread-safe.
+// The carrier of Lane::kFetch and Lane::kBackup. Thread-safe.
 //
-// 1. Every order and erase is reported exactly once, by its lane, its ticket and a status. A fetch
-// is OK only if the memory slot has the bytes of the very write that the file's slot held when the
-// fetch was submitted. The carrier survives every failure.
+// 1. A fetch is OK only if the memory slot has the bytes of the very write that the file's slot
+// held when the fetch was submitted. The carrier survives every failure.
 // 2. The completion runs without any lock of the carrier, on threads of the carrier and of the
 // files' engines, and never within Submit. It may call Submit, MemoryCopiesDone and stats(), but
 // not WaitUntilIdle or Stop.
@@ -36,14 +35,11 @@ class DiskWindow;
 // a file that is stuck delays no other file, and a write that is stuck delays no fetch. An erase,
 // which syncs, does delay the fetches of its file.
 //
-// The queues have no bound, like those of Transfers.
-class DiskCarrier final : public FileCommandSink {
+// Every status but OK has the code of a DiskError. After a failed fetch the memory slot's bytes are
+// undefined. After a failed backup the file's slot has no block of the core's. After a failed erase
+// the content that it names can come back after a restart; kEraseAll is the remedy.
+class DiskCarrier final : public Carrier {
  public:
-  // Every status but OK has the code of a DiskError. After a failed fetch the memory slot's bytes
-  // are undefined. After a failed backup the file's slot has no block of the core's. After a failed
-  // erase the content that it names can come back after a restart; an erase of kAll is the remedy.
-  using Completion = std::function<void(Lane lane, Ticket ticket, absl::Status status)>;
-
   // The progress of the work, for tests that end the process there.
   enum class Step : uint8_t {
     kBeforeWrite,
@@ -70,13 +66,10 @@ class DiskCarrier final : public FileCommandSink {
   // OK, or why a thread is missing (Thread::Start). Nothing may be submitted then.
   absl::Status started() const;
 
-  // Takes orders. Waits for no I/O. Cost: an erase takes a step for each slot that was dropped
-  // since the last erase, and kAll a step for each slot. REQUIRES: the windows have files; a backup
-  // has content; within a window, tickets of a lane ascend from call to call; the slots are as
-  // FileOrder and FileDrop require. REQUIRES also: Stop has not been called, but a completion that
-  // Stop waits for may still submit.
-  void Submit(FileCommands commands) override;
-  // Every copy of the memory lane up to `completed` has ended. `completed` never decreases.
+  // Waits for no I/O. Cost: an erase takes a step for each slot that was dropped since the last
+  // erase, and kEraseAll a step for each slot. REQUIRES: the windows have files; a backup has
+  // content; Stop has not been called, but a completion that Stop waits for may still submit.
+  void Submit(absl::Span<const Order> orders) override;
   void MemoryCopiesDone(Ticket completed) override;
 
   // Waits until every order is reported, and then until the blocks are durable. The memory copies

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,21 +56,31 @@ DiskWindow::DiskWindow(PoolSet* pools, uint32_t window_index, SlabFile* file, Wr
 
 // ---- On the caller's thread ----
 
-absl::Status DiskWindow::CheckOrder(const FileOrder& order) const {
+absl::Status DiskWindow::CheckMove(const Order& order) const {
+  const SlotRef &memory = order.memory(), &file = order.file();
   const auto refuse = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat("slot ", order.memory.slot.value(), " of tier ",
-                                                   order.memory.tier.value(), " and slot ",
-                                                   order.file.slot.value(), " of the file: ", why));
+    return absl::InvalidArgumentError(absl::StrCat("slot ", memory.slot.value(), " of tier ",
+                                                   memory.tier.value(), " and slot ",
+                                                   file.slot.value(), " of the file: ", why));
   };
-  if (order.file.slot.value() >= file_->num_slots()) return refuse("the file has fewer slots");
-  if (order.memory.slot.value() >= pools_->num_slots(window_index_, order.memory.tier)) {
+  if (file.slot.value() >= file_->num_slots()) return refuse("the file has fewer slots");
+  if (memory.slot.value() >= pools_->num_slots(window_index_, memory.tier)) {
     return refuse("the tier has fewer slots");
   }
-  if (pools_->place(order.memory.tier).kind != MemoryKind::kHost) {
+  if (pools_->place(memory.tier).kind != MemoryKind::kHost) {
     return refuse("the tier is not in host memory");
   }
-  if (order.parent_file != kNoSlot && order.parent_file.value() >= file_->num_slots()) {
+  if (order.parent != kNoSlot && order.parent.value() >= file_->num_slots()) {
     return refuse("its parent's slot does not exist");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DiskWindow::CheckErase(const Order& order) const {
+  for (const SlotIndex slot : order.slots) {
+    if (slot.value() < file_->num_slots()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the file has no slot ", slot.value(), " to erase"));
   }
   return absl::OkStatus();
 }
@@ -79,73 +90,65 @@ void DiskWindow::TakeTicket(Ticket ticket, Ticket& last) {
   last = ticket;
 }
 
-void DiskWindow::Enter(const FileOrder& order, Item& item) {
-  const SlotIndex slot = order.file.slot;
-  if (order.parent_file != kNoSlot) {
-    item.parent = ledger_.id(order.parent_file);
-    if (item.parent == kNoWrite) {
-      item.refused = absl::NotFoundError(
-          absl::StrCat("its parent is not in slot ", order.parent_file.value(), " of the file"));
-      // The slot still holds a block that the core gave up.
-      if (ledger_.id(slot) != kNoWrite) ledger_.Drop(slot);
-      return;
-    }
+void DiskWindow::Submit(const Order& order) {
+  const bool is_fetch = order.lane == Lane::kFetch;
+  PAGODA_CHECK(is_fetch || order.lane == Lane::kBackup, "a disk has two lanes");
+  const bool moves = order.kind == Order::Kind::kMove;
+  PAGODA_CHECK(moves ? is_fetch || order.content != nullptr : !is_fetch,
+               "an order of a disk is a fetch, a backup with content, an erase or a drop");
+  Item item = {.head = {.ticket = order.ticket, .slot = order.file().slot, .given = Clock::now()},
+               .refused = moves ? CheckMove(order) : CheckErase(order),
+               .memory = order.memory(),
+               .after = std::max(order.after[0], order.after[1])};
+  const absl::MutexLock lock(&mutex_);
+  if (order.kind == Order::Kind::kDrop) {
+    PAGODA_CHECK(order.target.slot.value() < file_->num_slots(), "a dropped slot exists");
+    return ledger_.Drop(order.target.slot);
   }
-  item.head.write_id = ledger_.Write(slot);
+  TakeTicket(order.ticket, is_fetch ? last_fetch_ : last_backup_);
+  if (is_fetch) return AddFetch(order, std::move(item));
+  if (moves) return AddBackup(order, std::move(item));
+  AddErase(order, std::move(item));
 }
 
-void DiskWindow::Submit(FileOrder order) {
-  const bool is_fetch = order.lane == Lane::kFetch;
-  PAGODA_CHECK(is_fetch || (order.lane == Lane::kBackup && order.content.has_value()),
-               "a file order is a fetch, or a backup with content");
-  Item item = {.head = {.kind = is_fetch ? Kind::kFetch : Kind::kBackup,
-                        .ticket = order.ticket,
-                        .slot = order.file.slot,
-                        .given = Clock::now()},
-               .refused = CheckOrder(order),
-               .memory = order.memory,
-               .after = order.after};
-  const absl::MutexLock lock(&mutex_);
-  TakeTicket(order.ticket, is_fetch ? last_fetch_ : last_backup_);
-  if (is_fetch) {
-    if (item.refused.ok()) {
-      item.head.write_id = ledger_.id(order.file.slot);
-      if (item.head.write_id == kNoWrite) {
-        item.refused = absl::DataLossError("the slot holds no block of the core");
-      }
+void DiskWindow::AddFetch(const Order& order, Item item) {
+  item.head.kind = Kind::kFetch;
+  if (item.refused.ok()) {
+    item.head.write_id = ledger_.id(order.source.slot);
+    if (item.head.write_id == kNoWrite) {
+      item.refused = absl::DataLossError("the slot holds no block of the core");
     }
-    fetches_.emplace(order.after, std::move(item));
-    return;
   }
-  if (item.refused.ok()) Enter(order, item);
-  item.content = *std::move(order.content);
+  const Ticket after = item.after;
+  fetches_.emplace(after, std::move(item));
+}
+
+void DiskWindow::AddBackup(const Order& order, Item item) {
+  const SlotIndex slot = order.target.slot;
+  item.content = order.content;
+  if (item.refused.ok() && order.parent != kNoSlot) {
+    item.parent = ledger_.id(order.parent);
+    if (item.parent == kNoWrite) {
+      item.refused = absl::NotFoundError(
+          absl::StrCat("its parent is not in slot ", order.parent.value(), " of the file"));
+      // The slot still holds a block that the core gave up.
+      if (ledger_.id(slot) != kNoWrite) ledger_.Drop(slot);
+    }
+  }
+  if (item.refused.ok()) item.head.write_id = ledger_.Write(slot);
   backups_.push_back(std::move(item));
 }
 
-void DiskWindow::Submit(FileErase erase) {
-  Item item = {.head = {.ticket = erase.ticket, .given = Clock::now()}};
-  for (const SlotIndex slot : erase.slots) {
-    if (slot.value() < file_->num_slots()) continue;
-    item.refused = absl::InvalidArgumentError(
-        absl::StrCat("the file has no slot ", slot.value(), " to erase"));
-  }
-  const absl::MutexLock lock(&mutex_);
-  TakeTicket(erase.ticket, last_backup_);
-  if (erase.what == FileErase::What::kAll) {
+void DiskWindow::AddErase(const Order& order, Item item) {
+  if (order.kind == Order::Kind::kEraseAll) {
     item.head.kind = Kind::kReset;
     ledger_.Clear();
   } else {
     item.head.kind = Kind::kErase;
-    if (item.refused.ok()) item.erased = ledger_.Erase(erase.slots);
+    if (item.refused.ok()) item.erased = ledger_.Erase(order.slots);
     item.head.num_erased = item.erased.size();
   }
   backups_.push_back(std::move(item));
-}
-
-void DiskWindow::Submit(const FileDrop& drop) {
-  PAGODA_CHECK(drop.slot.value() < file_->num_slots(), "a dropped slot exists");
-  const absl::MutexLock lock(&mutex_);
-  ledger_.Drop(drop.slot);
 }
 
 void DiskWindow::MemoryCopiesDone(Ticket completed) {
@@ -265,7 +268,8 @@ std::vector<absl::Span<Byte>> DiskWindow::PiecesOf(SlotRef memory) const {
 }
 
 void DiskWindow::Write(const Item& item) {
-  const std::vector<std::byte> record = EncodeRecord(item.head.write_id, item.parent, item.content);
+  const std::vector<std::byte> record =
+      EncodeRecord(item.head.write_id, item.parent, *item.content);
   if (record.size() > slab::kMaxRecordBytes) {
     return End(item.head,
                absl::OutOfRangeError(absl::StrCat("its record takes ", record.size(),

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,7 @@ class DiskWindow {
   // OK, or why a thread is missing (Thread::Start). Nothing may be submitted then.
   const absl::Status& started() const { return started_; }
 
-  void Submit(FileOrder order) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Submit(FileErase erase) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Submit(const FileDrop& drop) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Submit(const Order& order) ABSL_LOCKS_EXCLUDED(mutex_);
   void MemoryCopiesDone(Ticket completed) ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitUntilIdle() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Sync() { return file_->Sync(); }
@@ -64,14 +63,17 @@ class DiskWindow {
     SlotRef memory;
     Ticket after;
     WriteId parent = kNoWrite;
-    SlotContent content;
+    std::shared_ptr<const SlotContent> content;  // The order's.
     std::vector<SlotIndex> erased;
   };
 
-  absl::Status CheckOrder(const FileOrder& order) const;
+  absl::Status CheckMove(const Order& order) const;
+  absl::Status CheckErase(const Order& order) const;
   void TakeTicket(Ticket ticket, Ticket& last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Enters a backup into the ledger.
-  void Enter(const FileOrder& order, Item& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Enters an order into the ledger, and its item into a queue.
+  void AddBackup(const Order& order, Item item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddFetch(const Order& order, Item item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddErase(const Order& order, Item item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void RunBackups() ABSL_LOCKS_EXCLUDED(mutex_);
   void RunFetches() ABSL_LOCKS_EXCLUDED(mutex_);

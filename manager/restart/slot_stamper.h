@@ -16,7 +16,7 @@
 #include "manager/restart/slot_stamps.h"
 #include "manager/restart/stamp_set.h"
 #include "manager/words/slot_journal.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/pool.h"
 #include "pools/types.h"
 

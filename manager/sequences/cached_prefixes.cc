@@ -184,7 +184,7 @@ absl::StatusOr<uint64_t> CachedPrefixes::Invalidate(const SequencePrompt& prefix
   for (const auto& window : windows_) {
     removed += window->prefixes().Invalidate(op, prefix.name_space,
                                              KeyOf(prefix, windows_.tokens_per_block()));
-    const Ticket erased = window->OrderErase(FileErase::What::kSlots);
+    const Ticket erased = window->OrderErase(Order::Kind::kErase);
     if (durable != nullptr) *durable = std::max(*durable, erased);
   }
   runner_.End(op);

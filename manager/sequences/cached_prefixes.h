@@ -21,7 +21,7 @@
 #include "manager/window/window_set.h"
 #include "manager/words/ids.h"
 #include "manager/words/retention.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {

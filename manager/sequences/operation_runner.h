@@ -10,7 +10,7 @@
 #include "manager/services/operation_scope.h"
 #include "manager/window/window_set.h"
 #include "manager/words/ids.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 
 namespace pagoda {
 

@@ -19,7 +19,7 @@
 #include "manager/window/window_block_manager.h"
 #include "manager/window/window_set.h"
 #include "manager/words/ids.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {

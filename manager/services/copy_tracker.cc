@@ -1,6 +1,7 @@
 #include "manager/services/copy_tracker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -9,37 +10,27 @@ namespace pagoda {
 Ticket CopyTracker::Order(uint32_t window, SlotRef source, SlotRef target, BlockRef target_block,
                           uint32_t num_tokens) {
   PAGODA_CHECK(source != target && num_tokens > 0, "a copy has two slots and something to copy");
-  last_ = Ticket{last_.value() + 1};
-  Touches& from = slots_[{window, source}];
-  const Ticket after_source = from.last;
-  const Ticket source_arrival = from.arrival;
-  from.last = last_;
-  Touches& to = slots_[{window, target}];
-  const Ticket after_target = to.last;
-  to = {.last = last_, .arrival = last_};
+  const Touches from = TouchesOf(window, source);
+  const Ticket after_target = TouchesOf(window, target).last;
+  const Ticket ticket = lanes_.Add({.lane = Lane::kMemory,
+                                    .window_index = window,
+                                    .source = source,
+                                    .target = target,
+                                    .num_tokens = num_tokens,
+                                    .after = {from.last, after_target}});
+  slots_[{window, source}].last = ticket;
+  slots_[{window, target}] = {.last = ticket, .arrival = ticket};
   copies_.emplace(
-      last_,
+      ticket,
       Copy{.window = window, .source = source, .target = target, .target_block = target_block});
-  if (source_arrival != Ticket{}) copies_.at(source_arrival).followers.push_back(last_);
-  orders_.push_back({.ticket = last_,
-                     .window = windows_[window],
-                     .source = source,
-                     .target = target,
-                     .num_tokens = num_tokens,
-                     .after = {after_source, after_target}});
-  return last_;
+  if (from.arrival != Ticket{}) copies_.at(from.arrival).followers.push_back(ticket);
+  return ticket;
 }
 
-Ticket CopyTracker::LastTouch(uint32_t window, SlotRef slot) const {
-  if (slots_.empty()) return Ticket{};
+CopyTracker::Touches CopyTracker::TouchesOf(uint32_t window, SlotRef slot) const {
+  if (slots_.empty()) return {};
   const auto it = slots_.find({window, slot});
-  return it == slots_.end() ? Ticket{} : it->second.last;
-}
-
-Ticket CopyTracker::Arrival(uint32_t window, SlotRef slot) const {
-  if (slots_.empty()) return Ticket{};
-  const auto it = slots_.find({window, slot});
-  return it == slots_.end() ? Ticket{} : it->second.arrival;
+  return it == slots_.end() ? Touches() : it->second;
 }
 
 void CopyTracker::Overwrite(uint32_t window, SlotRef slot) {
@@ -62,12 +53,13 @@ bool CopyTracker::KnowsReader(uint32_t window, SlotRef slot, SequenceKey sequenc
   return arrival == Ticket{} || copies_.at(arrival).readers.contains(sequence);
 }
 
-CopyTracker::Completion CopyTracker::Complete(Ticket ticket, const absl::Status& status) {
+std::optional<CopyTracker::Lost> CopyTracker::Complete(Ticket ticket, const absl::Status& status) {
   const auto it = copies_.find(ticket);
-  if (it == copies_.end()) return {};
+  PAGODA_CHECK(it != copies_.end(), "a copy that ends is in flight");
   Copy copy = std::move(it->second);
   copies_.erase(it);
-  Completion completion{.known = true, .lost = std::nullopt};
+  lanes_.Close(Lane::kMemory, ticket);
+  std::optional<Lost> lost;
   if (!status.ok() || copy.poisoned) {
     // A copy that reads bytes which did not arrive copies garbage, so it has failed too.
     for (const Ticket follower : copy.followers) {
@@ -75,15 +67,15 @@ CopyTracker::Completion CopyTracker::Complete(Ticket ticket, const absl::Status&
       if (other != copies_.end()) other->second.poisoned = true;
     }
     if (Arrival(copy.window, copy.target) == ticket) {
-      completion.lost = {.window = copy.window,
-                         .block = copy.target_block,
-                         .target = copy.target,
-                         .readers = std::move(copy.readers)};
+      lost = {.window = copy.window,
+              .block = copy.target_block,
+              .target = copy.target,
+              .readers = std::move(copy.readers)};
     }
   }
   EndTouch(copy.window, copy.source, ticket);
   EndTouch(copy.window, copy.target, ticket);
-  return completion;
+  return lost;
 }
 
 void CopyTracker::EndTouch(uint32_t window, SlotRef slot, Ticket ticket) {
@@ -91,10 +83,6 @@ void CopyTracker::EndTouch(uint32_t window, SlotRef slot, Ticket ticket) {
   if (it == slots_.end()) return;
   if (it->second.arrival == ticket) it->second.arrival = {};
   if (it->second.last == ticket) slots_.erase(it);
-}
-
-Ticket CopyTracker::completed() const {
-  return copies_.empty() ? last_ : Ticket{copies_.begin()->first.value() - 1};
 }
 
 std::vector<SlotRef> CopyTracker::SlotsInFlight(uint32_t window) const {

@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "manager/services/order_lanes.h"
 #include "manager/words/ids.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -22,7 +22,7 @@ namespace pagoda {
 // are proportional to the copies in flight; without any, a call costs one comparison.
 //
 // Invariants
-// 1. Tickets count up from 1. The copies that touch a slot form a chain: each names the one before.
+// 1. The copies that touch a slot form a chain: each names the one before.
 // 2. A slot is in flight while a copy that touches it is not done.
 // 3. If the bytes of a copy's source came from a failed copy, the copy has failed too, whatever its
 // own status.
@@ -31,7 +31,8 @@ namespace pagoda {
 // depends only on what it touches.
 class CopyTracker {
  public:
-  explicit CopyTracker(std::vector<WindowSize> windows) : windows_(std::move(windows)) {}
+  // `lanes` outlives the tracker.
+  explicit CopyTracker(OrderLanes* lanes) : lanes_(*lanes) {}
 
   // Orders a copy of the first `num_tokens` tokens for `target_block`, which owns the target from
   // now on.
@@ -40,10 +41,10 @@ class CopyTracker {
 
   // The last copy that touches the slot, if it is not done; 0 otherwise. A writer of the slot waits
   // for it.
-  Ticket LastTouch(uint32_t window, SlotRef slot) const;
+  Ticket LastTouch(uint32_t window, SlotRef slot) const { return TouchesOf(window, slot).last; }
   // The copy that brings the slot's bytes, if it is not done; 0 otherwise. A reader of the slot
   // waits for it.
-  Ticket Arrival(uint32_t window, SlotRef slot) const;
+  Ticket Arrival(uint32_t window, SlotRef slot) const { return TouchesOf(window, slot).arrival; }
   // The slot has a new owner that writes it itself. Bytes that are still to arrive have no meaning.
   void Overwrite(uint32_t window, SlotRef slot);
 
@@ -61,22 +62,17 @@ class CopyTracker {
     SlotRef target;
     absl::btree_set<SequenceKey> readers;
   };
-  struct Completion {
-    bool known = false;        // A copy with this ticket was in flight.
-    std::optional<Lost> lost;  // It failed and its target's bytes are still expected.
-  };
-  // A copy has ended, well or not. Copies can end in any order that their chains allow.
-  Completion Complete(Ticket ticket, const absl::Status& status);
+  // A copy has ended, well or not. Copies can end in any order that their chains allow. Returns
+  // what is lost: the copy failed and its target's bytes are still expected. REQUIRES: it is in
+  // flight.
+  std::optional<Lost> Complete(Ticket ticket, const absl::Status& status);
 
-  // Every copy up to this ticket has ended.
-  Ticket completed() const;
-  Ticket last() const { return last_; }
+  // The last copy that was ordered.
+  Ticket last() const { return lanes_.last(Lane::kMemory); }
   bool idle() const { return copies_.empty(); }
   size_t in_flight() const { return copies_.size(); }
   // The slots of a window that are in flight, ascending by tier and index.
   std::vector<SlotRef> SlotsInFlight(uint32_t window) const;
-  // The orders since the last Take, by ticket.
-  std::vector<CopyOrder> Take() { return std::exchange(orders_, {}); }
 
  private:
   struct Slot {
@@ -101,13 +97,13 @@ class CopyTracker {
     absl::btree_set<SequenceKey> readers;
   };
 
+  // Nothing if no copy touches the slot.
+  Touches TouchesOf(uint32_t window, SlotRef slot) const;
   void EndTouch(uint32_t window, SlotRef slot, Ticket ticket);
 
-  const std::vector<WindowSize> windows_;
-  Ticket last_;
-  absl::btree_map<Ticket, Copy> copies_;  // In flight.
+  OrderLanes& lanes_;
+  absl::flat_hash_map<Ticket, Copy> copies_;  // In flight.
   absl::flat_hash_map<Slot, Touches> slots_;
-  std::vector<CopyOrder> orders_;
 };
 
 }  // namespace pagoda

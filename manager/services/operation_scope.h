@@ -11,11 +11,11 @@
 #include "manager/accounts/session_table.h"
 #include "manager/services/copy_tracker.h"
 #include "manager/services/event_recorder.h"
-#include "manager/services/file_lanes.h"
+#include "manager/services/order_lanes.h"
 #include "manager/services/write_budget.h"
 #include "manager/words/ids.h"
 #include "manager/words/slot_journal.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 
 namespace pagoda {
 
@@ -56,14 +56,13 @@ struct Deadlines {
 // The services that all windows of a manager share while it exists.
 struct CoreServices {
   EventRecorder* recorder;
+  OrderLanes* lanes;
   CopyTracker* copies;
   // The list of slots that got or lost content; nullptr: it is not kept.
   std::vector<SlotChange>* slot_changes;
   PinEnder* pins;
   Deadlines* deadlines;
-  // For a disk tier.
-  FileLanes* files;
-  WriteBudget* write_budget;
+  WriteBudget* write_budget;  // For a disk tier.
 };
 
 }  // namespace pagoda

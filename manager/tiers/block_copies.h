@@ -12,7 +12,7 @@
 #include "manager/tiers/tier_slots.h"
 #include "manager/tree/block_store.h"
 #include "manager/words/ids.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {

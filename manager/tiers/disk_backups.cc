@@ -1,6 +1,7 @@
 #include "manager/tiers/disk_backups.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -187,15 +188,13 @@ void DiskBackups::SubmitBackups(OperationScope& op) {
       file_slots_.Release(file);
       continue;
     }
-    backup.ticket = services_.files->Give(Lane::kBackup, options_.index);
-    services_.files->Order(FileOrder{.lane = Lane::kBackup,
-                                     .ticket = backup.ticket,
-                                     .window_index = options_.index,
-                                     .memory = {slots_.above_disk(), backup.staging},
-                                     .file = slots_.FileSlot(backup.file),
-                                     .after = {},
-                                     .content = journal_.ContentOf(id),
-                                     .parent_file = parent_file});
+    backup.ticket = services_.lanes->Add(
+        {.lane = Lane::kBackup,
+         .window_index = options_.index,
+         .source = {slots_.above_disk(), backup.staging},
+         .target = slots_.FileSlot(backup.file),
+         .content = std::make_shared<const SlotContent>(journal_.ContentOf(id)),
+         .parent = parent_file});
     ++i;
   }
 }
@@ -207,7 +206,7 @@ void DiskBackups::EndBackup(std::deque<Backup>::iterator backup) {
 
 void DiskBackups::BackupEnded(OperationScope& op, Ticket ticket, const absl::Status& status) {
   if (file_slots_.EraseEnded(ticket, status)) return;
-  services_.files->Close(Lane::kBackup, ticket);
+  services_.lanes->Close(Lane::kBackup, ticket);
   const auto it = std::find_if(backups_.begin(), backups_.end(),
                                [&](const Backup& other) { return other.ticket == ticket; });
   const Backup backup = *it;
@@ -253,19 +252,19 @@ void DiskBackups::Leave(OperationScope& op, BlockId id, FileSlots::Lost lost) {
   if (slot != kNoSlot) disk_copies_.Detach(op, id, slot, lost);
 }
 
-Ticket DiskBackups::OrderErase(FileErase::What what) {
+Ticket DiskBackups::OrderErase(Order::Kind kind) {
   if (!slots_.has_disk()) return {};
   // A block that left before its backup ended may be one that must not come back. A backup that the
   // carrier has no order for is not written at all.
   for (Backup& backup : backups_) {
-    if (what == FileErase::What::kAll || !backup.abandoned || backup.erased ||
+    if (kind == Order::Kind::kEraseAll || !backup.abandoned || backup.erased ||
         backup.ticket == Ticket{}) {
       continue;
     }
     backup.erased = true;
     file_slots_.EraseWhenWritten(backup.file);
   }
-  return file_slots_.OrderErase(what);
+  return file_slots_.OrderErase(kind);
 }
 
 void DiskBackups::AddStats(DiskTierStats* stats) const {

@@ -21,9 +21,8 @@
 #include "manager/tiers/tier_slots.h"
 #include "manager/tree/block_store.h"
 #include "manager/tree/prefix_tree.h"
-#include "manager/words/file_orders.h"
 #include "manager/words/ids.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -48,10 +47,10 @@ class DiskBackups {
   void OrderBackups(OperationScope& op, uint32_t max_blocks);
   // A copy of the memory lane has ended: possibly the one that fills a staging slot.
   void CopyEnded(OperationScope& op, Ticket ticket, bool ok);
-  // The carrier's answer to a backup, or to an erase. See BlockManager::CompleteFile.
+  // The carrier's answer to a backup, or to an erase. See BlockManager::Complete.
   void BackupEnded(OperationScope& op, Ticket ticket, const absl::Status& status);
   // See FileSlots::OrderErase. Includes the backups under way. Returns 0 without a disk.
-  Ticket OrderErase(FileErase::What what);
+  Ticket OrderErase(Order::Kind kind);
 
   // --- What happens to blocks. REQUIRE: there is a tier on disk ---
 

@@ -74,13 +74,11 @@ bool DiskFetches::OrderFetch(OperationScope& op, BlockId id, Job& job) {
   const SlotIndex file = store_[id].slot;
   candidates_.UnlistOnDisk(op, id);
   file_slots_.BeginRead(file);
-  const Ticket ticket = services_.files->Give(Lane::kFetch, options_.index);
-  services_.files->Order(FileOrder{.lane = Lane::kFetch,
-                                   .ticket = ticket,
-                                   .window_index = options_.index,
-                                   .memory = to,
-                                   .file = slots_.FileSlot(file),
-                                   .after = after});
+  const Ticket ticket = services_.lanes->Add({.lane = Lane::kFetch,
+                                              .window_index = options_.index,
+                                              .source = slots_.FileSlot(file),
+                                              .target = to,
+                                              .after = {after}});
   job.blocks.push_back(
       {.ticket = ticket, .block = store_.handle(id).ref(), .file = file, .memory = *memory});
   fetch_bytes_ += options_.block_bytes;
@@ -131,7 +129,7 @@ void DiskFetches::Advance(OperationScope& op, std::list<Job>::iterator job) {
       counts_.CountInTransit(slots_.above_disk(), -1);
     }
     --fetching_;
-    services_.files->Close(Lane::kFetch, fetched.ticket);
+    services_.lanes->Close(Lane::kFetch, fetched.ticket);
     job->blocks.erase(job->blocks.begin() + static_cast<ptrdiff_t>(i));
   }
   if (job->blocks.empty()) jobs_.erase(job);
@@ -141,7 +139,7 @@ void DiskFetches::Advance(OperationScope& op, std::list<Job>::iterator job) {
 void DiskFetches::GiveUp(Job& job, size_t from) {
   for (size_t i = from; i < job.blocks.size(); ++i) {
     job.blocks[i].given_up = true;
-    services_.files->Close(Lane::kFetch, job.blocks[i].ticket);
+    services_.lanes->Close(Lane::kFetch, job.blocks[i].ticket);
   }
 }
 

@@ -24,7 +24,7 @@
 #include "manager/tiers/tier_slots.h"
 #include "manager/tree/block_store.h"
 #include "manager/tree/prefix_tree.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -64,7 +64,7 @@ class DiskFetches {
                uint32_t* fetched);
   // Gives up the fetches whose deadline is over.
   void ExpireFetches(OperationScope& op);
-  // The carrier's answer to a fetch. See BlockManager::CompleteFile.
+  // The carrier's answer to a fetch. See BlockManager::Complete.
   void FetchEnded(OperationScope& op, Ticket ticket, const absl::Status& status);
 
   void AddStats(DiskTierStats* stats) const;

@@ -30,12 +30,19 @@ void FileSlots::Release(SlotIndex slot) {
 
 void FileSlots::ReleaseWritten(SlotIndex slot) {
   Release(slot);
-  files_.Order(FileDrop{.window_index = index_, .slot = slot});
+  OrderDrop(slot);
 }
 
 void FileSlots::DropRecovered(SlotIndex slot) {
   slots_.Release(slots_.FileSlot(slot));
-  files_.Order(FileDrop{.window_index = index_, .slot = slot});
+  OrderDrop(slot);
+}
+
+void FileSlots::OrderDrop(SlotIndex slot) {
+  lanes_.Add({.lane = Lane::kBackup,
+              .kind = Order::Kind::kDrop,
+              .window_index = index_,
+              .target = slots_.FileSlot(slot)});
 }
 
 void FileSlots::EraseWhenWritten(SlotIndex slot) {
@@ -77,32 +84,33 @@ void FileSlots::EndUse(SlotIndex slot) {
   }
 }
 
-Ticket FileSlots::OrderErase(FileErase::What what) {
+Ticket FileSlots::OrderErase(Order::Kind kind) {
   // The carrier is told of a dropped slot only when the reads of it have ended, and erases only the
   // dropped slots that it knows of. So the others are named, in the order of their numbers.
   std::vector<SlotIndex> dropped;
   for (auto& [slot, use] : uses_) {
-    if (what == FileErase::What::kAll || !use.dropped) continue;
+    if (kind == Order::Kind::kEraseAll || !use.dropped) continue;
     use.dropped = false;
     ++use.erases;
     dropped.push_back(slot);
   }
   std::sort(dropped.begin(), dropped.end());
   to_erase_.insert(to_erase_.end(), dropped.begin(), dropped.end());
-  Erasing erasing{.what = what, .slots = std::exchange(to_erase_, {}), .tickets = {}};
+  Erasing erasing{.kind = kind, .slots = std::exchange(to_erase_, {}), .tickets = {}};
   erased_blocks_ += erasing.slots.size();
-  if (what == FileErase::What::kAll) {
+  if (kind == Order::Kind::kEraseAll) {
     PAGODA_CHECK(erasing.slots.empty(), "an invalidation orders its own erase");
     ++resets_;
   }
   OrderErase(std::move(erasing));
-  return files_.last(Lane::kBackup);
+  return lanes_.last(Lane::kBackup);
 }
 
 void FileSlots::OrderErase(Erasing erasing) {
-  const Ticket ticket = files_.Give(Lane::kBackup, index_);
-  files_.Order(FileErase{
-      .ticket = ticket, .window_index = index_, .what = erasing.what, .slots = erasing.slots});
+  const Ticket ticket = lanes_.Add({.lane = Lane::kBackup,
+                                    .kind = erasing.kind,
+                                    .window_index = index_,
+                                    .slots = erasing.slots});
   erasing.tickets.push_back(ticket);
   erasing_.emplace(ticket, std::move(erasing));
 }
@@ -124,8 +132,8 @@ bool FileSlots::EraseEnded(Ticket ticket, const absl::Status& status) {
     --uses_.at(slot).erases;
     EndUse(slot);
   }
-  if (erasing.what == FileErase::What::kAll) --resets_;
-  for (const Ticket done : erasing.tickets) files_.Close(Lane::kBackup, done);
+  if (erasing.kind == Order::Kind::kEraseAll) --resets_;
+  for (const Ticket done : erasing.tickets) lanes_.Close(Lane::kBackup, done);
   return true;
 }
 

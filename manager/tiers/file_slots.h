@@ -8,10 +8,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "manager/api/stats.h"
+#include "manager/services/order_lanes.h"
 #include "manager/tiers/residency_context.h"
 #include "manager/tiers/tier_counts.h"
 #include "manager/tiers/tier_slots.h"
-#include "manager/words/file_orders.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -30,7 +31,7 @@ class FileSlots {
   // `slots` and `counts` outlive the file slots.
   FileSlots(const ResidencyContext& context, TierSlots* slots, TierCounts* counts)
       : index_(context.options.index),
-        files_(*context.services.files),
+        lanes_(*context.services.lanes),
         slots_(*slots),
         counts_(*counts) {}
 
@@ -59,11 +60,11 @@ class FileSlots {
   void LetGo(SlotIndex slot, Lost lost);
 
   // Orders that blocks which left by an invalidation since the last call do not come back after a
-  // restart; with kAll, that no block does. Returns the ticket.
-  Ticket OrderErase(FileErase::What what);
+  // restart; with kEraseAll, that no block does. Returns the ticket.
+  Ticket OrderErase(Order::Kind kind);
   // Returns false if the ticket is not an erase's.
   bool EraseEnded(Ticket ticket, const absl::Status& status);
-  // Whether an erase of kAll is under way.
+  // Whether a kEraseAll is under way.
   bool IsErasingAll() const { return resets_ != 0; }
 
   void AddStats(DiskTierStats* stats) const;
@@ -81,23 +82,24 @@ class FileSlots {
     bool retired = false;   // Its write failed: it is not used again.
   };
   struct Erasing {
-    FileErase::What what = FileErase::What::kSlots;
+    Order::Kind kind = Order::Kind::kErase;
     std::vector<SlotIndex> slots;
     // Closed when it ends: its own ticket and those of its earlier tries.
     std::vector<Ticket> tickets;
   };
 
   void EndUse(SlotIndex slot);
+  void OrderDrop(SlotIndex slot);
   void OrderErase(Erasing erasing);
 
   const uint32_t index_;
-  FileLanes& files_;
+  OrderLanes& lanes_;
   TierSlots& slots_;
   TierCounts& counts_;
   absl::flat_hash_map<SlotIndex, Use> uses_;
   std::vector<SlotIndex> to_erase_;
   absl::flat_hash_map<Ticket, Erasing> erasing_;
-  uint32_t resets_ = 0;  // Erases of kAll that are under way.
+  uint32_t resets_ = 0;  // Those of kEraseAll that are under way.
   uint64_t erased_blocks_ = 0;
   uint64_t failed_erases_ = 0;
   uint32_t retired_slots_ = 0;

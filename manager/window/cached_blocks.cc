@@ -202,7 +202,7 @@ void CachedBlocks::LoseLowerCopy(BlockRef block, SlotRef slot) {
 uint64_t CachedBlocks::CutOffTree() {
   PAGODA_CHECK(!has_cut_off() && pins_.pinned_blocks() == 0,
                "a reset begins after the one before it, and after the pins");
-  residency_.backups().OrderErase(FileErase::What::kAll);
+  residency_.backups().OrderErase(Order::Kind::kEraseAll);
   const uint64_t left = counts_.cached_blocks();
   if (left == 0) return 0;
   tree_.CutOff();

@@ -27,7 +27,6 @@
 #include "manager/window/window_restore.h"
 #include "manager/window/window_scans.h"
 #include "manager/window/window_sequences.h"
-#include "manager/words/file_orders.h"
 #include "manager/words/ids.h"
 #include "pools/types.h"
 
@@ -126,7 +125,7 @@ class WindowBlockManager final {
   void BackupEnded(OperationScope& op, Ticket ticket, const absl::Status& status) {
     residency_.backups().BackupEnded(op, ticket, status);
   }
-  Ticket OrderErase(FileErase::What what) { return residency_.backups().OrderErase(what); }
+  Ticket OrderErase(Order::Kind kind) { return residency_.backups().OrderErase(kind); }
   // Stops the process unless rule 5 holds by the counters. Cost: O(1).
   void CheckAccounting() const { residency_.counts().CheckAccounting(); }
 

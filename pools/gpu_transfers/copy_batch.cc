@@ -7,20 +7,19 @@
 
 namespace pagoda::cuda {
 
-absl::StatusOr<uint64_t> CopyBatch::Add(const CopyOrder& order, const PoolSet& pools) {
-  const absl::StatusOr<uint32_t> window = WindowOfOrder(order, pools);
-  if (!window.ok()) return window.status();
-  absl::Status status = CheckSlotsOfOrder(order, pools, *window);
-  if (!status.ok()) return status;
+absl::StatusOr<uint64_t> CopyBatch::Add(const Order& order, const PoolSet& pools) {
+  if (absl::Status status = CheckWindowOfOrder(order, pools); !status.ok()) return status;
+  if (absl::Status status = CheckSlotsOfOrder(order, pools); !status.ok()) return status;
+  const uint32_t window = order.window_index;
   uint64_t bytes = 0;
-  for (uint32_t p = 0; p < pools.layout().windows()[*window].pools.size(); ++p) {
-    const Pool& pool = pools.any_pool(*window, p, order.source.tier);
+  for (uint32_t p = 0; p < pools.layout().windows()[window].pools.size(); ++p) {
+    const Pool& pool = pools.any_pool(window, p, order.source.tier);
     const PoolLayout& layout = pool.layout();
     const uint64_t stride = layout.slot_stride_bytes();
     const PoolMemory source = pool.memory();
-    const PoolMemory target = pools.any_pool(*window, p, order.target.tier).memory();
+    const PoolMemory target = pools.any_pool(window, p, order.target.tier).memory();
     const PoolMemory& host = lane_ == Lane::kUp ? source : target;
-    Range range{.window = *window,
+    Range range{.window = window,
                 .pool = p,
                 .source = source.address + order.source.slot.value() * stride,
                 .target = target.address + order.target.slot.value() * stride,

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "pools/copy_order.h"
 #include "pools/cuda/driver.h"
+#include "pools/order.h"
 #include "pools/pool.h"
 
 namespace pagoda::cuda {
@@ -31,7 +31,7 @@ class CopyBatch {
 
   // Adds the order's copies in every pool of its window; returns their bytes. Errors:
   // UNKNOWN_WINDOW, INVALID_ARGUMENT for an impossible order; then nothing is added.
-  absl::StatusOr<uint64_t> Add(const CopyOrder& order, const PoolSet& pools);
+  absl::StatusOr<uint64_t> Add(const Order& order, const PoolSet& pools);
 
   // Asynchronous. REQUIRES: the context is current on this thread. Errors: those of the driver;
   // some of the copies may be running then.

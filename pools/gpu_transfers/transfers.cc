@@ -43,7 +43,7 @@ class CudaTransfers final : public Transfers {
   // Retains the context, and starts the streams and the threads. Called once, before anything else.
   absl::Status Start();
 
-  void Submit(absl::Span<const CopyOrder> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void Submit(absl::Span<const Order> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitUntilIdle() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_);
   TransferStats stats() const override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -53,7 +53,7 @@ class CudaTransfers final : public Transfers {
   using Tickets = absl::InlinedVector<Ticket, 2>;
 
   struct Pending {
-    CopyOrder order;
+    Order order;
     SteadyClock::time_point given;
     size_t runner = kHostRunner;  // kHostRunner or a lane.
     State state = State::kWaiting;
@@ -65,7 +65,7 @@ class CudaTransfers final : public Transfers {
     Tickets after_report;
   };
   struct Item {
-    CopyOrder order;
+    Order order;
     SteadyClock::time_point given;
     CopyOutcome outcome;
   };
@@ -87,10 +87,10 @@ class CudaTransfers final : public Transfers {
     std::deque<Batch> running;  // Given to the driver and not reported.
   };
 
-  size_t RunnerOf(const CopyOrder& order) const;
-  uint64_t BytesAtMost(const CopyOrder& order) const;
+  size_t RunnerOf(const Order& order) const;
+  uint64_t BytesAtMost(const Order& order) const;
 
-  void Enqueue(const CopyOrder& order, SteadyClock::time_point now)
+  void Enqueue(const Order& order, SteadyClock::time_point now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(Tickets& followers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -113,8 +113,7 @@ class CudaTransfers final : public Transfers {
   void RunHost() ABSL_LOCKS_EXCLUDED(mutex_);
   // Reports an order when its earlier orders are reported, then releases its followers. Unlocks in
   // between.
-  void Report(const CopyOrder& order, const CopyOutcome& outcome)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Report(const Order& order, const CopyOutcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pending_.empty(); }
   bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ && pending_.empty(); }
 
@@ -190,28 +189,26 @@ CudaTransfers::~CudaTransfers() {
   ReleaseContext(device_);
 }
 
-size_t CudaTransfers::RunnerOf(const CopyOrder& order) const {
+size_t CudaTransfers::RunnerOf(const Order& order) const {
   const bool from_host = pools_->place(order.source.tier).kind == MemoryKind::kHost;
   const bool to_host = pools_->place(order.target.tier).kind == MemoryKind::kHost;
   if (from_host && to_host) return kHostRunner;
   return static_cast<size_t>(from_host ? Lane::kUp : to_host ? Lane::kDown : Lane::kWithin);
 }
 
-uint64_t CudaTransfers::BytesAtMost(const CopyOrder& order) const {
-  for (const WindowLayout& window : pools_->layout().windows()) {
-    if (window.window == order.window) return window.block_bytes();
-  }
-  return 0;
+uint64_t CudaTransfers::BytesAtMost(const Order& order) const {
+  const std::vector<WindowLayout>& windows = pools_->layout().windows();
+  return order.window_index < windows.size() ? windows[order.window_index].block_bytes() : 0;
 }
 
-void CudaTransfers::Submit(absl::Span<const CopyOrder> orders) {
+void CudaTransfers::Submit(absl::Span<const Order> orders) {
   absl::MutexLock lock(&mutex_);
   PAGODA_CHECK(!stopped_, "no copy is ordered after Stop");
   const auto now = SteadyClock::now();
-  for (const CopyOrder& order : orders) Enqueue(order, now);
+  for (const Order& order : orders) Enqueue(order, now);
 }
 
-void CudaTransfers::Enqueue(const CopyOrder& order, SteadyClock::time_point now) {
+void CudaTransfers::Enqueue(const Order& order, SteadyClock::time_point now) {
   TakeTicket(order.ticket, last_);
   Pending pending{.order = order, .given = now, .runner = RunnerOf(order)};
   for (const Ticket earlier : order.after) {
@@ -353,7 +350,7 @@ void CudaTransfers::CancelNext() {
     return entry.second.state == State::kWaiting;
   });
   Take(first->second);
-  const CopyOrder order = first->second.order;
+  const Order order = first->second.order;
   CopyOutcome outcome;
   outcome.status = CancelledCopy();
   Report(order, outcome);
@@ -403,7 +400,7 @@ void CudaTransfers::RunHost() {
     Pending& pending = pending_.find(host_ready_.front())->second;
     host_ready_.pop_front();
     Take(pending);
-    const CopyOrder order = pending.order;
+    const Order order = pending.order;
     const SteadyClock::time_point given = pending.given;
     mutex_.Unlock();
     const CopyOutcome outcome = CarryOutOnHost(order, *pools_, given);
@@ -412,14 +409,14 @@ void CudaTransfers::RunHost() {
   }
 }
 
-void CudaTransfers::Report(const CopyOrder& order, const CopyOutcome& outcome) {
+void CudaTransfers::Report(const Order& order, const CopyOutcome& outcome) {
   const auto is_next = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::none_of(order.after.begin(), order.after.end(),
                         [this](Ticket earlier) { return pending_.contains(earlier); });
   };
   mutex_.Await(absl::Condition(&is_next));
   mutex_.Unlock();
-  completion_(order.ticket, outcome.status);
+  completion_(order.lane, order.ticket, outcome.status);
   mutex_.Lock();
   if (absl::IsCancelled(outcome.status)) {
     ++stats_.cancelled;

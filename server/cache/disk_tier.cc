@@ -177,7 +177,7 @@ absl::Status DiskTier::Start(PoolSet* pools, SharedManager* manager) {
     drained_.Notify();
   });
   if (!started.ok()) return started;
-  manager_->SetDisk(carrier_.get());
+  manager_->SetCarrier({Lane::kFetch, Lane::kBackup}, carrier_.get());
   return absl::OkStatus();
 }
 
@@ -185,7 +185,7 @@ absl::Status DiskTier::Start(PoolSet* pools, SharedManager* manager) {
 
 void DiskTier::OnDone(Lane lane, Ticket ticket, const absl::Status& status) {
   if (!status.ok()) LogFailure(lane, status);
-  manager_->CompleteFile(lane, ticket, status);
+  manager_->Complete(lane, ticket, status);
 }
 
 void DiskTier::LogFailure(Lane lane, const absl::Status& status) {
@@ -277,7 +277,7 @@ void DiskTier::Finish(absl::Time end) {
 void DiskTier::Stop() {
   if (carrier_ == nullptr || std::exchange(stopped_, true)) return;
   // First: leases can still end, and the orders that follow must not reach a stopped carrier.
-  manager_->SetDisk(nullptr);
+  manager_->SetCarrier({Lane::kFetch, Lane::kBackup}, nullptr);
   carrier_->Stop();
 }
 

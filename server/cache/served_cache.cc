@@ -242,8 +242,8 @@ bool ServedCache::Accepts(const NamespaceKey& name_space) const {
 }
 
 absl::Status ServedCache::StartTransfers() {
-  const auto done = [this](Ticket ticket, const absl::Status& status) {
-    OnCopyDone(ticket, status);
+  const auto done = [this](Lane lane, Ticket ticket, const absl::Status& status) {
+    OnCopyDone(lane, ticket, status);
   };
   if (pools_->place(kPrimaryTier).kind == MemoryKind::kHost) {
     auto transfers = std::make_unique<HostTransfers>(
@@ -257,7 +257,7 @@ absl::Status ServedCache::StartTransfers() {
     if (!transfers.ok()) return transfers.status();
     transfers_ = *std::move(transfers);
   }
-  manager_->SetTransfers(transfers_.get());
+  manager_->SetCarrier({Lane::kMemory}, transfers_.get());
   return absl::OkStatus();
 }
 
@@ -347,11 +347,11 @@ void ServedCache::Restore(BlockManager& core) {
       "quarantine until these clients end");
 }
 
-void ServedCache::OnCopyDone(Ticket ticket, const absl::Status& status) {
+void ServedCache::OnCopyDone(Lane lane, Ticket ticket, const absl::Status& status) {
   if (!status.ok() && !absl::IsCancelled(status)) {
     Log(LogLevel::kError, absl::StrCat("copy ", ticket.value(), " failed: ", status.ToString()));
   }
-  manager_->CompleteCopy(ticket, status);
+  manager_->Complete(lane, ticket, status);
 }
 
 absl::Status ServedCache::RememberWriters() {
@@ -488,7 +488,7 @@ void ServedCache::Stop(absl::Time disk_end) {
     learning_->Save(*manager_);
   }
   transfers_->Stop();
-  manager_->SetTransfers(nullptr);
+  manager_->SetCarrier({Lane::kMemory}, nullptr);
 }
 
 }  // namespace pagoda::server

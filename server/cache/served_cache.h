@@ -138,7 +138,7 @@ class ServedCache {
   // empty.
   void Restore(BlockManager& core);
   // Runs on a thread of the transfers.
-  void OnCopyDone(Ticket ticket, const absl::Status& status);
+  void OnCopyDone(Lane lane, Ticket ticket, const absl::Status& status);
 
   const Plan plan_;
   const Config& config_;  // The plan's.

@@ -93,7 +93,7 @@ void ConformanceTest::TearDown() {
 }
 
 void ConformanceTest::AfterCall() {
-  for (CopyOrder& order : core_->TakeCopies()) {
+  for (Order& order : core_->TakeOrders()) {
     EXPECT_LT(order.after[0], order.ticket);
     EXPECT_LT(order.after[1], order.ticket);
     pending_.emplace(order.ticket, order);
@@ -105,7 +105,7 @@ void ConformanceTest::AfterCall() {
 void ConformanceTest::Complete(Ticket ticket, const absl::Status& status) {
   const auto it = pending_.find(ticket);
   ASSERT_NE(it, pending_.end()) << "no copy has ticket " << ticket.value();
-  const CopyOrder order = it->second;
+  const Order order = it->second;
   for (const Ticket before : order.after) {
     ASSERT_FALSE(pending_.contains(before)) << "the copy may not start yet";
   }
@@ -113,16 +113,16 @@ void ConformanceTest::Complete(Ticket ticket, const absl::Status& status) {
     CarryOut(order);
   } else {
     copy_failed_ = true;
-    for (uint64_t& token : memory_->slot(order.window, order.target)) token = kGarbage;
+    for (uint64_t& token : memory_->slot(WindowOf(order), order.target)) token = kGarbage;
     bytes_->Spoil(order);
   }
   pending_.erase(it);
-  core_->CompleteCopy(ticket, status, now_);
+  core_->Complete(Lane::kMemory, ticket, status, now_);
   Check();
 }
 
-void ConformanceTest::CarryOut(const CopyOrder& order) {
-  memory_->CarryOut(order);
+void ConformanceTest::CarryOut(const Order& order) {
+  memory_->CarryOut(WindowOf(order), order);
   bytes_->CarryOut(order);
 }
 

@@ -145,11 +145,14 @@ class ConformanceTest : public ::testing::Test {
   // --- Copies by hand ---
 
   // The orders that were taken and not completed, by ticket.
-  const std::map<Ticket, CopyOrder>& pending() const { return pending_; }
+  const std::map<Ticket, Order>& pending() const { return pending_; }
   // Carries out one of them, or lets it fail. After a failure the target's bytes are garbage.
   void Complete(Ticket ticket, const absl::Status& status = absl::OkStatus());
   void CompleteAll();
-  virtual void CarryOut(const CopyOrder& order);
+  virtual void CarryOut(const Order& order);
+  WindowSize WindowOf(const Order& order) const {
+    return core_->info().windows[order.window_index].window;
+  }
   // The sequences with losses that no commit has named yet. From now on the engine knows of these.
   std::vector<ShortenedSequence> ReadShortened();
 
@@ -225,7 +228,7 @@ class ConformanceTest : public ::testing::Test {
   LifecycleEvents lifecycle_events_ = LifecycleEvents::kRaw;
   ShadowAllocations allocations_;  // Compared if all lifecycle events are recorded.
   std::vector<Event> events_;
-  std::map<Ticket, CopyOrder> pending_;
+  std::map<Ticket, Order> pending_;
   std::map<uint64_t, Running> running_;  // The running sequences of session_.
   bool copy_failed_ = false;             // Sequences may have fewer computed tokens than told.
 };

@@ -31,7 +31,7 @@ class KvBytesTest : public ConformanceTest {
     ASSERT_TRUE(pools.ok()) << pools.status();
     pools_ = *std::move(pools);
     transfers_ = std::make_unique<InstantTransfers>(
-        pools_.get(), [](Ticket, const absl::Status& status) { EXPECT_TRUE(status.ok()); });
+        pools_.get(), [](Lane, Ticket, const absl::Status& status) { EXPECT_TRUE(status.ok()); });
     Make(kTokensPerBlock, 4, 4);
     for (uint32_t slot = 0; slot < 4; ++slot) Fill(slot);
   }
@@ -39,7 +39,7 @@ class KvBytesTest : public ConformanceTest {
     ConformanceTest::TearDown();
     transfers_.reset();
   }
-  void CarryOut(const CopyOrder& order) override {
+  void CarryOut(const Order& order) override {
     ConformanceTest::CarryOut(order);
     transfers_->Submit({&order, 1});
   }

@@ -115,15 +115,16 @@ bool PoolBytes::Holds(WindowSize window, SlotRef slot, uint32_t offset, uint64_t
   return holds;
 }
 
-void PoolBytes::CarryOut(const CopyOrder& order) {
+void PoolBytes::CarryOut(const Order& order) {
   const CopyOutcome outcome = CarryOutOnHost(order, *pools_, std::chrono::steady_clock::now());
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
 }
 
-void PoolBytes::Spoil(const CopyOrder& order) {
+void PoolBytes::Spoil(const Order& order) {
+  const WindowSize window = pools_->layout().windows()[order.window_index].window;
   for (const std::unique_ptr<MappedPool>& pool : mapped_) {
     const PoolMapping& mapping = pool->mapping();
-    if (mapping.window != order.window || mapping.tier != order.target.tier) continue;
+    if (mapping.window != window || mapping.tier != order.target.tier) continue;
     const absl::Span<std::byte> bytes = pool->slot(order.target.slot);
     std::fill(bytes.begin(), bytes.end(), std::byte{0xAD});
   }

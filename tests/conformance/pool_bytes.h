@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "manager/words/tier_spec.h"
-#include "pools/copy_order.h"
 #include "pools/layout.h"
+#include "pools/order.h"
 #include "pools/pool.h"
 
 namespace pagoda {
@@ -36,9 +36,9 @@ class PoolBytes {
   bool Holds(WindowSize window, SlotRef slot, uint32_t offset, uint64_t number) const;
 
   // Carries the order out as the host's carrier does, in any order.
-  void CarryOut(const CopyOrder& order);
+  void CarryOut(const Order& order);
   // Writes what a failed copy can leave in its target.
-  void Spoil(const CopyOrder& order);
+  void Spoil(const Order& order);
 
  private:
   PoolBytes() = default;

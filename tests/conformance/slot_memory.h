@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -24,9 +24,9 @@ class SlotMemory {
     return absl::MakeSpan(tokens);
   }
 
-  void CarryOut(const CopyOrder& order) {
-    const absl::Span<const uint64_t> source = slot(order.window, order.source);
-    const absl::Span<uint64_t> target = slot(order.window, order.target);
+  void CarryOut(WindowSize window, const Order& order) {
+    const absl::Span<const uint64_t> source = slot(window, order.source);
+    const absl::Span<uint64_t> target = slot(window, order.target);
     for (uint32_t i = 0; i < order.num_tokens; ++i) target[i] = source[i];
   }
 

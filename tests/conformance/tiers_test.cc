@@ -299,7 +299,7 @@ TEST_F(TiersTest, ASlotPassesOnWithItsTicket) {
   const auto added = Run(AddSequence{.sequence = SequenceId{2}, .tokens = Range(10, 13)});
   ASSERT_TRUE(added.ok());
   ASSERT_EQ(pending().size(), 1u);
-  const CopyOrder order = pending().begin()->second;
+  const Order order = pending().begin()->second;
   EXPECT_EQ(added->tables.at(0).blocks.at(0).slot, order.source.slot);
   EXPECT_EQ(added->ready, order.ticket) << "before that its new owner must not write";
   EXPECT_EQ(Primary().in_flight, 1u);

@@ -141,7 +141,7 @@ class BeamGoldenTest : public testing::TestWithParam<GoldenModel> {
   void SetUp() override { ASSERT_EQ(goldens_.size(), 9u); }
 
   ServedModel Serve(const EngineSetting& setting,
-                    std::function<absl::Status(const CopyOrder&)> before_copy = nullptr) {
+                    std::function<absl::Status(const Order&)> before_copy = nullptr) {
     return pagoda::Serve(GetParam(), setting, std::move(before_copy));
   }
 
@@ -212,7 +212,7 @@ TEST_P(BeamGoldenTest, PreemptedAndComputedAgain) {
 TEST_P(BeamGoldenTest, OffloadedAndBroughtUpInTheMiddle) {
   std::atomic<int> brought_up = 0;
   ServedModel served =
-      Serve({.blocks = {.primary_blocks = 22, .lower_blocks = 256}}, [&](const CopyOrder& order) {
+      Serve({.blocks = {.primary_blocks = 22, .lower_blocks = 256}}, [&](const Order& order) {
         brought_up += order.source.tier == Tier(1);
         return absl::OkStatus();
       });

@@ -30,7 +30,7 @@ struct EngineSettings {
   uint32_t max_step_tokens = 512;
   DType kv_dtype = DType::kFloat32;
   uint32_t lower_blocks = 0;
-  std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
+  std::function<absl::Status(const Order&)> before_copy = nullptr;
 };
 
 struct Answer {
@@ -204,7 +204,7 @@ TEST(EngineTest, AContinuedConversationReusesItsAnswer) {
 }
 
 TEST(EngineTest, WaitsForWhatComesUpFromALowerTier) {
-  const auto slowly = [](const CopyOrder&) {
+  const auto slowly = [](const Order&) {
     absl::SleepFor(absl::Milliseconds(20));
     return absl::OkStatus();
   };
@@ -228,7 +228,7 @@ TEST(EngineTest, WaitsForWhatComesUpFromALowerTier) {
 TEST(EngineTest, ComputesAgainWhatACopyHasLost) {
   std::atomic<bool> fail = false;
   std::atomic<int> failed = 0;
-  const auto sometimes = [&](const CopyOrder& order) {
+  const auto sometimes = [&](const Order& order) {
     // The second block of the prompt is not onboarded.
     if (!fail || order.target.tier != kPrimaryTier || ++failed != 2) return absl::OkStatus();
     return absl::DataLossError("planted");

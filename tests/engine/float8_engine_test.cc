@@ -41,7 +41,7 @@ class Float8EngineTest : public testing::TestWithParam<std::tuple<GoldenModel, D
   static GoldenModel model() { return std::get<0>(GetParam()); }
 
   static ServedModel Serve(EngineSetting setting,
-                           std::function<absl::Status(const CopyOrder&)> before_copy = nullptr) {
+                           std::function<absl::Status(const Order&)> before_copy = nullptr) {
     setting.kv_dtype = std::get<1>(GetParam());
     return pagoda::Serve(model(), setting, std::move(before_copy));
   }
@@ -98,7 +98,7 @@ TEST_P(Float8EngineTest, OffloadedAndBroughtUpInTheMiddle) {
   std::atomic<int> brought_up = 0;
   const ServedModel served =
       Serve({.blocks = {.primary_blocks = 18, .lower_blocks = 64}, .max_running_sequences = 1},
-            [&](const CopyOrder& order) {
+            [&](const Order& order) {
               brought_up += order.source.tier == Tier(1);
               return absl::OkStatus();
             });

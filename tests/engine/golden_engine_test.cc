@@ -39,7 +39,7 @@ class GoldenEngineTest : public testing::TestWithParam<GoldenModel> {
   }
 
   ServedModel Serve(const EngineSetting& setting,
-                    std::function<absl::Status(const CopyOrder&)> before_copy = nullptr) {
+                    std::function<absl::Status(const Order&)> before_copy = nullptr) {
     return pagoda::Serve(GetParam(), setting, std::move(before_copy));
   }
 
@@ -99,7 +99,7 @@ TEST_P(GoldenEngineTest, OffloadedAndBroughtUpInTheMiddle) {
   std::atomic<int> brought_up = 0;
   ServedModel served =
       Serve({.blocks = {.primary_blocks = 18, .lower_blocks = 64}, .max_running_sequences = 1},
-            [&](const CopyOrder& order) {
+            [&](const Order& order) {
               brought_up += order.source.tier == Tier(1);
               return absl::OkStatus();
             });

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 class Served {
  public:
   explicit Served(const std::string& model, DType kv_dtype = DType::kFloat32,
-                  std::function<absl::Status(const CopyOrder&)> before_copy = nullptr)
+                  std::function<absl::Status(const Order&)> before_copy = nullptr)
       : cache_(*Engine::CacheSpecForModel(GoldenDir(model), 16, kv_dtype),
                {.primary_blocks = 64, .lower_blocks = before_copy ? 64u : 0u}, before_copy),
         engine_(*Engine::Create({.model_dir = GoldenDir(model),
@@ -108,7 +108,7 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
   std::atomic<uint64_t> last = 0;
   std::atomic<uint64_t> lost = 0;
   std::atomic<int> coming = 0;
-  Served served(kTinyModel, DType::kFloat32, [&](const CopyOrder& order) {
+  Served served(kTinyModel, DType::kFloat32, [&](const Order& order) {
     const uint64_t ticket = order.ticket.value();
     for (uint64_t seen = last; seen < ticket && !last.compare_exchange_weak(seen, ticket);) {
     }
@@ -148,7 +148,7 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsLoaded) {
   const std::string path = ScratchPath("loaded.safetensors");
   const Golden golden = ReadGoldenCases({kTinyModel, kTinyModel})[2];
   std::atomic<bool> fails = false;
-  Served served(kTinyModel, DType::kFloat32, [&](const CopyOrder& order) {
+  Served served(kTinyModel, DType::kFloat32, [&](const Order& order) {
     return fails && order.target.tier == kPrimaryTier ? absl::DataLossError("planted")
                                                       : absl::OkStatus();
   });

@@ -261,7 +261,7 @@ void CoreWorld::Learn(Client& client, const v1::Operation& operation,
 void CoreWorld::EndCopy(size_t choice, const absl::Status& status) {
   std::vector<size_t> startable;
   for (size_t i = 0; i < copies_.size(); ++i) {
-    const bool waits = absl::c_any_of(copies_, [&](const CopyOrder& other) {
+    const bool waits = absl::c_any_of(copies_, [&](const Order& other) {
       return absl::c_linear_search(copies_[i].after, other.ticket);
     });
     if (!waits) startable.push_back(i);
@@ -270,11 +270,11 @@ void CoreWorld::EndCopy(size_t choice, const absl::Status& status) {
   const auto copy = copies_.begin() + static_cast<ptrdiff_t>(startable[choice % startable.size()]);
   const Ticket ticket = copy->ticket;
   copies_.erase(copy);
-  core_->CompleteCopy(ticket, status, now_);
+  core_->Complete(Lane::kMemory, ticket, status, now_);
 }
 
 void CoreWorld::Follow() {
-  for (const CopyOrder& copy : core_->TakeCopies()) {
+  for (const Order& copy : core_->TakeOrders()) {
     for (const Ticket after : copy.after) {
       PAGODA_CHECK(after < copy.ticket, "a copy waits for earlier ones");
     }

@@ -57,8 +57,8 @@ class CoreWorld {
   std::unique_ptr<BlockManager> core_;
   absl::Time now_ = absl::UnixEpoch();
   std::vector<Client> clients_;
-  uint64_t opened_ = 0;            // Sessions.
-  std::vector<CopyOrder> copies_;  // Copies that are ordered and not ended, by ticket.
+  uint64_t opened_ = 0;        // Sessions.
+  std::vector<Order> copies_;  // Copies that are ordered and not ended, by ticket.
   ShadowTree shadow_;
   // By the window's index, the tier and the slot.
   std::map<std::tuple<uint32_t, Tier, SlotIndex>, SlotContent> journal_;

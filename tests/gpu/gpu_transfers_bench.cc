@@ -46,7 +46,7 @@ double SecondsOf(Transfers& transfers, Tier from, Tier to, uint32_t slots, uint6
   std::vector<uint32_t> targets(slots);
   std::iota(targets.begin(), targets.end(), 0);
   std::shuffle(targets.begin(), targets.end(), std::mt19937(1));
-  std::vector<CopyOrder> orders;
+  std::vector<Order> orders;
   for (uint32_t slot = 0; slot < slots; ++slot) {
     orders.push_back({.ticket = Ticket(++ticket),
                       .source = {from, SlotIndex(slot)},
@@ -73,8 +73,8 @@ Rates Measure(uint64_t slot_bytes, const MemoryPlace& place, Pinning pinning) {
                                absl::StrCat("gpu-bench-", getpid()), placement);
   if (ReasonOf(pools.status()) == Reason::kOutOfMemory) Skip(pools.status());
   Require(pools.status());
-  auto transfers = cuda::MakeTransfers(pools->get(), {},
-                                       [](Ticket, const absl::Status& status) { Require(status); });
+  auto transfers = cuda::MakeTransfers(
+      pools->get(), {}, [](Lane, Ticket, const absl::Status& status) { Require(status); });
   Require(transfers.status());
   uint64_t ticket = 0;
   const auto rate = [&](Tier from, Tier to) {

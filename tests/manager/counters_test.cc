@@ -33,8 +33,8 @@ class CountersTest : public ::testing::Test {
   }
   absl::Status Run(SessionRef session, const Operation& operation) {
     const absl::Status status = core_->Execute(session.id, operation, now_).status();
-    for (const CopyOrder& copy : core_->TakeCopies()) {
-      core_->CompleteCopy(copy.ticket, copy_status_, now_);
+    for (const Order& copy : core_->TakeOrders()) {
+      core_->Complete(copy.lane, copy.ticket, copy_status_, now_);
     }
     return status;
   }
@@ -140,8 +140,8 @@ TEST_F(CountersTest, WhatIsBeingCopiedIsInFlightAndNotAmongTheCached) {
   ASSERT_TRUE(core_->Execute(session.id, OffloadPrefix{.tokens = Prompt(1)}, now_).ok());
   core_->CheckInvariants();
   EXPECT_EQ(core_->Stats().windows[0].cached_by_priority[kLower][35], 0u);
-  for (const CopyOrder& copy : core_->TakeCopies()) {
-    core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+  for (const Order& copy : core_->TakeOrders()) {
+    core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
   }
   EXPECT_EQ(core_->Stats().windows[0].cached_by_priority[kLower][35], 2u);
 }

@@ -25,8 +25,8 @@ void CacheBothTiers(BlockManager& core) {
     ASSERT_TRUE(core.sequences().AddSequence(session, kFirst, PromptOf({}, tokens), kStart).ok());
     ASSERT_TRUE(core.sequences().CommitTokens(session, kFirst, {}, kCacheTokens, kStart).ok());
     ASSERT_TRUE(core.sequences().FreeSequence(session, kFirst, kStart).ok());
-    for (const CopyOrder& copy : core.TakeCopies()) {
-      core.CompleteCopy(copy.ticket, absl::OkStatus(), kStart);
+    for (const Order& copy : core.TakeOrders()) {
+      core.Complete(copy.lane, copy.ticket, absl::OkStatus(), kStart);
     }
   }
   ASSERT_EQ(core.Stats().windows[0].tiers[0].cached, kBlocks);

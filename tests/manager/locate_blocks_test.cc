@@ -13,7 +13,7 @@
 #include "manager/sequences/running_sequences.h"
 #include "manager/sequences/session_endings.h"
 #include "manager/shared_manager.h"
-#include "pools/transfers.h"
+#include "pools/carrier.h"
 #include "tests/manager/fixtures/prompt_of.h"
 #include "tests/manager/fixtures/testing.h"
 
@@ -29,38 +29,33 @@ std::vector<TokenId> Range(TokenId first, size_t count) {
 }
 
 // Copies end when the test says so.
-class HeldTransfers final : public Transfers {
+class HeldTransfers final : public Carrier {
  public:
-  void Submit(absl::Span<const CopyOrder> orders) override {
+  void Submit(absl::Span<const Order> orders) override {
     orders_.insert(orders_.end(), orders.begin(), orders.end());
   }
-  void WaitUntilIdle() override {}
-  void Stop() override {}
-  TransferStats stats() const override { return {}; }
-  std::vector<CopyOrder> Take() { return std::exchange(orders_, {}); }
+  std::vector<Order> Take() { return std::exchange(orders_, {}); }
   size_t held() const { return orders_.size(); }
 
  private:
-  std::vector<CopyOrder> orders_;
+  std::vector<Order> orders_;
 };
 
 // Writes to the disk end at once.
-class Disk final : public FileCommandSink {
+class Disk final : public Carrier {
  public:
-  void Submit(FileCommands commands) override {
-    for (FileCommand& command : commands) commands_.push_back(std::move(command));
+  void Submit(absl::Span<const Order> orders) override {
+    orders_.insert(orders_.end(), orders.begin(), orders.end());
   }
-  void MemoryCopiesDone(Ticket) override {}
   void End(SharedManager& manager) {
-    for (const FileCommand& command : std::exchange(commands_, {})) {
-      if (const auto* order = std::get_if<FileOrder>(&command)) {
-        manager.CompleteFile(order->lane, order->ticket, absl::OkStatus());
-      }
+    for (const Order& order : std::exchange(orders_, {})) {
+      if (order.kind != Order::Kind::kMove) continue;
+      manager.Complete(order.lane, order.ticket, absl::OkStatus());
     }
   }
 
  private:
-  std::vector<FileCommand> commands_;
+  std::vector<Order> orders_;
 };
 
 class LocateBlocksTest : public testing::Test {
@@ -73,8 +68,8 @@ class LocateBlocksTest : public testing::Test {
         client_(*OpenLocalCacheClient(&manager_, "test")) {}
   ~LocateBlocksTest() override {
     client_.reset();
-    manager_.SetDisk(nullptr);
-    manager_.SetTransfers(nullptr);
+    manager_.SetCarrier({Lane::kFetch, Lane::kBackup}, nullptr);
+    manager_.SetCarrier({Lane::kMemory}, nullptr);
     manager_.Read(&BlockManager::CheckInvariants);
   }
 
@@ -161,12 +156,12 @@ TEST_F(LocateBlocksTest, AResetThatHasNotReachedABlockHidesItAlready) {
 TEST_F(LocateBlocksTest, ABlockThatIsOnItsWayDownIsFoundWhenItHasArrived) {
   Serve(Range(0, 16));
   const InspectedBlock last = Inspect(Range(0, 16), 3);
-  manager_.SetTransfers(&transfers_);
+  manager_.SetCarrier({Lane::kMemory}, &transfers_);
   Serve(Range(100, 4));
   EXPECT_EQ(Inspect(Range(0, 16), 3).tier, Tier(1));
   ASSERT_EQ(transfers_.held(), 1u);
   EXPECT_EQ(Locate(last.block.id), std::nullopt);
-  manager_.CompleteCopy(transfers_.Take().front().ticket, absl::OkStatus());
+  manager_.Complete(Lane::kMemory, transfers_.Take().front().ticket, absl::OkStatus());
   const std::optional<LocatedBlock> located = Locate(last.block.id);
   ASSERT_TRUE(located.has_value());
   EXPECT_EQ(located->slot, (SlotRef{Tier(1), Inspect(Range(0, 16), 3).block.slot}));
@@ -178,15 +173,15 @@ TEST_F(LocateBlocksTest, ABlockThatIsOnItsWayUpIsFoundBelow) {
   Serve(Range(100, 16));  // Offloads it.
   const InspectedBlock below = Inspect(Range(0, 4));
   ASSERT_EQ(below.tier, Tier(1));
-  manager_.SetTransfers(&transfers_);
+  manager_.SetCarrier({Lane::kMemory}, &transfers_);
   // Onboards it.
   ASSERT_TRUE(RunOne<AddedSequence>(*client_,
                                     AddSequence{.sequence = SequenceId{100}, .tokens = Range(0, 5)})
                   .ok());
   ASSERT_EQ(Inspect(Range(0, 4)).tier, kPrimaryTier);
   EXPECT_EQ(Locate(below.block.id)->slot, (SlotRef{Tier(1), below.block.slot}));
-  for (const CopyOrder& order : transfers_.Take()) {
-    manager_.CompleteCopy(order.ticket, absl::OkStatus());
+  for (const Order& order : transfers_.Take()) {
+    manager_.Complete(order.lane, order.ticket, absl::OkStatus());
   }
   EXPECT_EQ(Locate(below.block.id)->slot, (SlotRef{kPrimaryTier, Inspect(Range(0, 4)).block.slot}));
 }
@@ -211,7 +206,7 @@ class LocateAboveDiskTest : public LocateBlocksTest {
   LocateAboveDiskTest()
       : LocateBlocksTest({{.name = "dram", .blocks = {8}},
                           {.name = "nvme", .medium = Medium::kDisk, .blocks = {16}}}) {
-    manager_.SetDisk(&disk_);
+    manager_.SetCarrier({Lane::kFetch, Lane::kBackup}, &disk_);
   }
 };
 

@@ -79,7 +79,7 @@ class Scenario {
     ASSERT_EQ(shadow_.Dump(kFullAttention), tree);
     ASSERT_EQ(PathsOf(tree), model_.Cached());
     // Copies end at once here. The simulation covers running copies.
-    ASSERT_TRUE(core_->TakeCopies().empty());
+    ASSERT_TRUE(core_->TakeOrders().empty());
 
     const WindowStats stats = core_->Stats().windows.front();
     const TierOccupancy& primary = stats.tiers[0];
@@ -346,8 +346,8 @@ class Scenario {
   template <class Result>
   absl::StatusOr<Result> Execute(Operation operation) {
     absl::StatusOr<OperationResult> result = core_->Execute(session(), operation, now_);
-    for (const CopyOrder& order : core_->TakeCopies()) {
-      core_->CompleteCopy(order.ticket, absl::OkStatus(), now_);
+    for (const Order& order : core_->TakeOrders()) {
+      core_->Complete(order.lane, order.ticket, absl::OkStatus(), now_);
     }
     if (!result.ok()) return result.status();
     return std::get<Result>(*std::move(result));

@@ -62,8 +62,8 @@ class RefusalTest : public ::testing::Test {
     return *std::move(result);
   }
   void EndCopies() {
-    for (const CopyOrder& order : core_->TakeCopies()) {
-      core_->CompleteCopy(order.ticket, absl::OkStatus(), now_);
+    for (const Order& order : core_->TakeOrders()) {
+      core_->Complete(order.lane, order.ticket, absl::OkStatus(), now_);
     }
   }
   void Serve(uint64_t id, const Tokens& prompt) {
@@ -86,7 +86,7 @@ class RefusalTest : public ::testing::Test {
     EXPECT_EQ(ReasonName(ReasonOf(result.status())), ReasonName(reason)) << result.status();
     EXPECT_EQ(Picture(), before);
     EXPECT_TRUE(core_->TakeEvents().empty());
-    EXPECT_TRUE(core_->TakeCopies().empty());
+    EXPECT_TRUE(core_->TakeOrders().empty());
     core_->CheckInvariants();
   }
   std::string Picture() {
@@ -224,10 +224,10 @@ TEST_F(RefusalTest, WhatLostItsKvIsNotCommitted) {
                   ->Execute(session_,
                             AddSequence{.sequence = SequenceId{1}, .tokens = Range(100, 108)}, now_)
                   .ok());
-  const std::vector<CopyOrder> copies = core_->TakeCopies();
+  const std::vector<Order> copies = core_->TakeOrders();
   ASSERT_FALSE(copies.empty());
-  for (const CopyOrder& copy : copies) {
-    core_->CompleteCopy(copy.ticket, absl::DataLossError("planted"), now_);
+  for (const Order& copy : copies) {
+    core_->Complete(copy.lane, copy.ticket, absl::DataLossError("planted"), now_);
   }
   core_->TakeEvents();
   Expect(Reason::kKvLost, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 9});
@@ -331,11 +331,11 @@ TEST_F(RefusalTest, WaitForTicketNamesItsReasons) {
   Expect(Reason::kUnknownTicket, WaitForTicket{.ticket = Ticket{last.value() + 1}});
   ASSERT_TRUE(core_->Execute(session_, PrefetchPrefix{.tokens = Range(100, 107)}, now_).ok());
   core_->TakeEvents();
-  const std::vector<CopyOrder> copies = core_->TakeCopies();
+  const std::vector<Order> copies = core_->TakeOrders();
   ASSERT_FALSE(copies.empty());
   Expect(Reason::kWaitTimeout, WaitForTicket{.ticket = copies.front().ticket});
-  for (const CopyOrder& copy : copies) {
-    core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+  for (const Order& copy : copies) {
+    core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
   }
   Run(WaitForTicket{.ticket = copies.back().ticket});
 }

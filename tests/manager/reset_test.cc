@@ -43,9 +43,9 @@ class ResetTest : public ::testing::Test {
       ASSERT_TRUE(shadow_.Apply(event).ok());
     }
     ASSERT_EQ(shadow_.Dump(kFullAttention), core_->DumpTree(kFullAttention));
-    for (const CopyOrder& copy : core_->TakeCopies()) {
+    for (const Order& copy : core_->TakeOrders()) {
       ++copies_;
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+      core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
     }
   }
   std::vector<TokenId> Prompt(TokenId first, uint32_t blocks) {

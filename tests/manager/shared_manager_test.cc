@@ -337,18 +337,15 @@ TEST(SharedManagerTest, ALocalSessionEndsWithItsClient) {
 }
 
 // Copies that end when a test says so.
-class HeldTransfers final : public Transfers {
+class HeldTransfers final : public Carrier {
  public:
-  void Submit(absl::Span<const CopyOrder> orders) override {
+  void Submit(absl::Span<const Order> orders) override {
     orders_.insert(orders_.end(), orders.begin(), orders.end());
   }
-  void WaitUntilIdle() override {}
-  void Stop() override {}
-  TransferStats stats() const override { return {}; }
-  const std::vector<CopyOrder>& orders() const { return orders_; }
+  const std::vector<Order>& orders() const { return orders_; }
 
  private:
-  std::vector<CopyOrder> orders_;
+  std::vector<Order> orders_;
 };
 
 // 4 + 4 blocks of 4 tokens, with the two blocks of prompt 1 to 8 cached in the lower tier.
@@ -366,7 +363,7 @@ class SharedCopiesTest : public ::testing::Test {
                                           OffloadPrefix{.tokens = prompt_}};
     const auto result = client_->Execute(batch);
     EXPECT_TRUE(result.ok() && result->results.back().ok());
-    manager_.SetTransfers(&transfers_);
+    manager_.SetCarrier({Lane::kMemory}, &transfers_);
   }
   ~SharedCopiesTest() override { manager_.Read(&BlockManager::CheckInvariants); }
 
@@ -401,8 +398,8 @@ TEST_F(SharedCopiesTest, AWaitEndsWithItsCopies) {
   EXPECT_EQ(manager_.Read([](const BlockManager& core) { return core.completed_ticket(); }),
             Ticket{2});
   std::thread copies([this] {
-    for (const CopyOrder& order : transfers_.orders()) {
-      manager_.CompleteCopy(order.ticket, absl::OkStatus());
+    for (const Order& order : transfers_.orders()) {
+      manager_.Complete(order.lane, order.ticket, absl::OkStatus());
     }
   });
   const auto waited = RunOne<WaitedForTicket>(*client_, WaitForTicket{.ticket = added.ready});
@@ -419,8 +416,8 @@ TEST_F(SharedCopiesTest, ABatchThatDoesNotWaitStopsBeforeItsWait) {
   const auto before = manager_.ExecuteUntilWait(session->ref, batch, {});
   ASSERT_TRUE(before.ok());
   EXPECT_THAT(before->results, SizeIs(1));
-  for (const CopyOrder& order : transfers_.orders()) {
-    manager_.CompleteCopy(order.ticket, absl::OkStatus());
+  for (const Order& order : transfers_.orders()) {
+    manager_.Complete(order.lane, order.ticket, absl::OkStatus());
   }
   const auto after =
       manager_.ExecuteUntilWait(session->ref, absl::MakeConstSpan(batch).subspan(1), {});
@@ -433,9 +430,9 @@ TEST_F(SharedCopiesTest, WhoAsksIsToldOnceWhenCopiesAreDone) {
   const AddedSequence added = AddPrompt();
   int told = 0;
   manager_.NotifyWhenDone(added.ready, [&told] { ++told; });
-  manager_.CompleteCopy(transfers_.orders()[1].ticket, absl::OkStatus());
+  manager_.Complete(Lane::kMemory, transfers_.orders()[1].ticket, absl::OkStatus());
   EXPECT_EQ(told, 0) << "the one before it is not done";
-  manager_.CompleteCopy(transfers_.orders()[0].ticket, absl::OkStatus());
+  manager_.Complete(Lane::kMemory, transfers_.orders()[0].ticket, absl::OkStatus());
   EXPECT_EQ(told, 1);
   manager_.NotifyWhenDone(added.ready, [&told] { ++told; });
   EXPECT_EQ(told, 2) << "at once";
@@ -443,8 +440,8 @@ TEST_F(SharedCopiesTest, WhoAsksIsToldOnceWhenCopiesAreDone) {
 
 TEST_F(SharedCopiesTest, ABatchTellsWhatItsSessionLost) {
   AddPrompt();
-  manager_.CompleteCopy(transfers_.orders()[0].ticket, absl::OkStatus());
-  manager_.CompleteCopy(transfers_.orders()[1].ticket, absl::DataLossError("planted"));
+  manager_.Complete(Lane::kMemory, transfers_.orders()[0].ticket, absl::OkStatus());
+  manager_.Complete(Lane::kMemory, transfers_.orders()[1].ticket, absl::DataLossError("planted"));
   EXPECT_EQ(manager_.Read(&BlockManager::revision), log_.last()) << "its event is in the log";
   CommitTokens commit{.sequence = SequenceId{2}, .computed_tokens = 9};
   Operation operation = commit;

@@ -130,14 +130,15 @@ TYPED_TEST(BlockBytesTest, APartialCopyTakesTheFirstTokensOfEveryHeadAndLayer) {
     const SlotRef source{kPrimaryTier, SlotIndex(3)};
     const SlotRef target{tier, SlotIndex(1)};
     absl::Status result = absl::UnknownError("no completion");
-    InstantTransfers transfers(pools.get(), [&](Ticket, absl::Status status) { result = status; });
+    InstantTransfers transfers(pools.get(),
+                               [&](Lane, Ticket, absl::Status status) { result = status; });
     for (uint32_t num_tokens = 1; num_tokens <= kTokens; ++num_tokens) {
       FillWithValues(Writable<TypeParam>(*pools, source), 1);
       FillWithValues(Writable<TypeParam>(*pools, target), 2);
-      transfers.Submit({CopyOrder{.ticket = Ticket(num_tokens),
-                                  .source = source,
-                                  .target = target,
-                                  .num_tokens = num_tokens}});
+      transfers.Submit({Order{.ticket = Ticket(num_tokens),
+                              .source = source,
+                              .target = target,
+                              .num_tokens = num_tokens}});
       ASSERT_TRUE(result.ok()) << result;
       ExpectValues(Readable<TypeParam>(*pools, target), 1, num_tokens, 2);
       ExpectValues(Readable<TypeParam>(*pools, source), 1, kTokens, 1);

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "pools/copy_order.h"
 #include "pools/layout.h"
+#include "pools/order.h"
 #include "tests/pools/transfer_recorder.h"
 
 namespace pagoda::copy_model {
@@ -46,12 +46,12 @@ class RandomOrders {
  public:
   explicit RandomOrders(uint32_t seed) : random_(seed) {}
 
-  CopyOrder Next(const CacheLayout& layout) {
+  Order Next(const CacheLayout& layout) {
     const uint32_t window = Below(static_cast<uint32_t>(layout.windows().size()));
-    CopyOrder order{.ticket = Ticket(++last_),
-                    .window = layout.windows()[window].window,
-                    .source = Slot(),
-                    .num_tokens = Below(2) == 0 ? kTokens : 1 + Below(kTokens)};
+    Order order{.ticket = Ticket(++last_),
+                .window_index = window,
+                .source = Slot(),
+                .num_tokens = Below(2) == 0 ? kTokens : 1 + Below(kTokens)};
     do {
       order.target = Slot();
     } while (order.target == order.source);
@@ -90,26 +90,24 @@ void ForEachPool(const CacheLayout& layout, Visitor visit) {
 
 // Copies byte by byte. Byte b of a slot belongs to token b / (bytes per token) % (tokens per
 // block). Scales and opaque bytes belong to every token.
-inline void CopyInModel(const CacheLayout& layout, const CopyOrder& order, Bytes& bytes) {
-  for (uint32_t w = 0; w < layout.windows().size(); ++w) {
-    if (layout.windows()[w].window != order.window) continue;
-    for (uint32_t p = 0; p < layout.windows()[w].pools.size(); ++p) {
-      const PoolLayout& pool = layout.windows()[w].pools[p];
-      const uint64_t stride = pool.slot_stride_bytes();
-      const auto& from = bytes[{w, p, order.source.tier.value()}];
-      auto& to = bytes[{w, p, order.target.tier.value()}];
-      for (uint64_t b = 0; b < stride; ++b) {
-        const bool by_token = pool.content == PoolContent::kElements;
-        if (by_token && b / pool.token_stride_bytes() % kTokens >= order.num_tokens) continue;
-        to[order.target.slot.value() * stride + b] = from[order.source.slot.value() * stride + b];
-      }
+inline void CopyInModel(const CacheLayout& layout, const Order& order, Bytes& bytes) {
+  const uint32_t w = order.window_index;
+  for (uint32_t p = 0; p < layout.windows()[w].pools.size(); ++p) {
+    const PoolLayout& pool = layout.windows()[w].pools[p];
+    const uint64_t stride = pool.slot_stride_bytes();
+    const auto& from = bytes[{w, p, order.source.tier.value()}];
+    auto& to = bytes[{w, p, order.target.tier.value()}];
+    for (uint64_t b = 0; b < stride; ++b) {
+      const bool by_token = pool.content == PoolContent::kElements;
+      if (by_token && b / pool.token_stride_bytes() % kTokens >= order.num_tokens) continue;
+      to[order.target.slot.value() * stride + b] = from[order.source.slot.value() * stride + b];
     }
   }
 }
 
 // Checks that each order was reported once, after the orders that it waits for, and failed if
 // expected. Tickets count from 1.
-inline void CheckReports(const std::vector<CopyOrder>& orders, const std::vector<bool>& fails,
+inline void CheckReports(const std::vector<Order>& orders, const std::vector<bool>& fails,
                          const std::vector<TransferRecorder::Completed>& completed) {
   const uint64_t count = orders.size();
   ASSERT_EQ(completed.size(), count);
@@ -120,7 +118,7 @@ inline void CheckReports(const std::vector<CopyOrder>& orders, const std::vector
     place[ticket] = i;
     EXPECT_EQ(status.ok(), !fails[ticket - 1]) << "ticket " << ticket << ": " << status;
   }
-  for (const CopyOrder& order : orders) {
+  for (const Order& order : orders) {
     for (const Ticket earlier : order.after) {
       if (earlier == Ticket(0)) continue;
       EXPECT_LT(place[earlier.value()], place[order.ticket.value()]) << order.ticket;

@@ -28,6 +28,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+constexpr uint32_t kInFull = 1;  // The index of the window.
 const SlotCounts kSlots = {.tiers = {{8, 8}, {8, 8}}};
 
 // A control of the fake driver that pools/cuda has loaded.
@@ -43,8 +44,9 @@ Function* Control(const char* name) {
 }
 #define FAKE(name) Control<decltype(::name)>(#name)
 
-CopyOrder Order(uint64_t ticket, SlotRef source, SlotRef target, Ticket after = Ticket(0)) {
+Order Copy(uint64_t ticket, SlotRef source, SlotRef target, Ticket after = Ticket(0)) {
   return {.ticket = Ticket(ticket),
+          .window_index = kInFull,
           .source = source,
           .target = target,
           .num_tokens = kTokens,
@@ -84,9 +86,9 @@ class CudaFailuresTest : public testing::Test {
     transfers_ = *std::move(transfers);
   }
   // Submits, waits, and compares the bytes with those of a sequential execution of the orders.
-  void RunAndCheck(const std::vector<CopyOrder>& orders) {
+  void RunAndCheck(const std::vector<Order>& orders) {
     Bytes expected = device_->Snapshot();
-    for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
+    for (const Order& order : orders) CopyInModel(device_->pools().layout(), order, expected);
     transfers_->Submit(orders);
     transfers_->WaitUntilIdle();
     EXPECT_EQ(device_->Snapshot(), expected);
@@ -94,22 +96,22 @@ class CudaFailuresTest : public testing::Test {
   // Up() behind another order, so that all of them become ready together.
   void RunBehindOne(uint32_t count, uint32_t step = 1) {
     Bytes expected = device_->Snapshot();
-    std::vector<CopyOrder> orders = {Order(++last_, Lower(7), Primary(7))};
+    std::vector<Order> orders = {Copy(++last_, Lower(7), Primary(7))};
     FAKE(fakeCudaHold)(1);
     transfers_->Submit(orders);
     Await([&] { return transfers_->stats().running >= 1; });
-    const std::vector<CopyOrder> up = Up(count, step);
+    const std::vector<Order> up = Up(count, step);
     transfers_->Submit(up);
     FAKE(fakeCudaHold)(0);
     transfers_->WaitUntilIdle();
     orders.insert(orders.end(), up.begin(), up.end());
-    for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
+    for (const Order& order : orders) CopyInModel(device_->pools().layout(), order, expected);
     EXPECT_EQ(device_->Snapshot(), expected);
   }
-  std::vector<CopyOrder> Up(uint32_t count, uint32_t step = 1) {
-    std::vector<CopyOrder> orders;
+  std::vector<Order> Up(uint32_t count, uint32_t step = 1) {
+    std::vector<Order> orders;
     for (uint32_t i = 0; i < count; ++i) {
-      orders.push_back(Order(++last_, Lower(i * step), Primary(i * step)));
+      orders.push_back(Copy(++last_, Lower(i * step), Primary(i * step)));
     }
     return orders;
   }
@@ -143,10 +145,10 @@ TEST_F(CudaFailuresTest, LateCopiesKeepTheirOrder) {
     ASSERT_TRUE(device.ok());
     RandomOrders random(seed);
     device.Fill([&] { return random.Below(256); });
-    std::vector<CopyOrder> orders;
+    std::vector<Order> orders;
     for (int i = 0; i < 150; ++i) orders.push_back(random.Next(layout));
     Bytes expected = device.Snapshot();
-    for (const CopyOrder& order : orders) CopyInModel(layout, order, expected);
+    for (const Order& order : orders) CopyInModel(layout, order, expected);
     TransferRecorder recorder;
     auto transfers = cuda::MakeTransfers(&device.pools(), {.max_batch_orders = 1 + seed % 3},
                                          recorder.completion());
@@ -164,9 +166,9 @@ TEST_F(CudaFailuresTest, AFollowerOnAnotherStreamWaitsForAnEventAndNotForTheRepo
   const uint64_t waits = Calls("cuStreamWaitEvent");
   const uint64_t records = Calls("cuEventRecord");
   Bytes expected = device_->Snapshot();
-  const std::vector<CopyOrder> orders = {Order(1, Primary(0), Lower(0)),
-                                         Order(2, Lower(1), Primary(0), Ticket(1))};
-  for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
+  const std::vector<Order> orders = {Copy(1, Primary(0), Lower(0)),
+                                     Copy(2, Lower(1), Primary(0), Ticket(1))};
+  for (const Order& order : orders) CopyInModel(device_->pools().layout(), order, expected);
   transfers_->Submit(orders);
   Await([&] { return Calls("cuEventRecord") >= records + 2; });
   EXPECT_EQ(Calls("cuStreamWaitEvent"), waits + 1);
@@ -182,11 +184,11 @@ TEST_F(CudaFailuresTest, TheHostsCopyWaitsForTheReportOfOneOnAStream) {
   Make();
   FAKE(fakeCudaHold)(1);
   const uint64_t records = Calls("cuEventRecord");
-  const std::vector<CopyOrder> orders = {Order(1, Primary(0), Lower(0)),
-                                         Order(2, Lower(0), Lower(1), Ticket(1)),
-                                         Order(3, Lower(1), Primary(0), Ticket(2))};
+  const std::vector<Order> orders = {Copy(1, Primary(0), Lower(0)),
+                                     Copy(2, Lower(0), Lower(1), Ticket(1)),
+                                     Copy(3, Lower(1), Primary(0), Ticket(2))};
   Bytes expected = device_->Snapshot();
-  for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
+  for (const Order& order : orders) CopyInModel(device_->pools().layout(), order, expected);
   transfers_->Submit({orders[0]});
   Await([&] { return Calls("cuEventRecord") > records; });
   absl::SleepFor(absl::Milliseconds(20));  // Waits until the driver has the first one.
@@ -225,7 +227,7 @@ TEST_F(CudaFailuresTest, RowsThatTheDriverRefusesGoOneByOne) {
   FAKE(fakeCudaRefuseRowsWithin)(1);
   Make();
   const uint64_t single = Calls("cuMemcpyDtoDAsync");
-  CopyOrder part = Order(1, Primary(0), Primary(1));
+  Order part = Copy(1, Primary(0), Primary(1));
   part.num_tokens = 3;
   RunAndCheck({part});
   EXPECT_TRUE(recorder_.completed()[0].second.ok());
@@ -236,10 +238,10 @@ TEST_F(CudaFailuresTest, ACallThatFailsFailsItsTicketAndNoOther) {
   Make();
   FAKE(fakeCudaFail)("cuMemcpyHtoDAsync", 0, CUDA_ERROR_INVALID_HANDLE);
   FAKE(fakeCudaFail)("cuMemcpyBatchAsync", 0, CUDA_ERROR_INVALID_HANDLE);
-  transfers_->Submit({Order(1, Lower(0), Primary(0))});
+  transfers_->Submit({Copy(1, Lower(0), Primary(0))});
   transfers_->WaitUntilIdle();
   FAKE(fakeCudaReset)();
-  RunAndCheck({Order(2, Lower(1), Primary(0), Ticket(1))});
+  RunAndCheck({Copy(2, Lower(1), Primary(0), Ticket(1))});
   const auto completed = recorder_.completed();
   ASSERT_EQ(completed.size(), 2u);
   EXPECT_THAT(completed[0].second.message(),
@@ -253,14 +255,14 @@ TEST_F(CudaFailuresTest, AnEventThatCannotBeRecordedFailsItsTicketWhenTheCopyIsO
   FAKE(fakeCudaFail)("cuEventRecord", 1, CUDA_ERROR_INVALID_HANDLE);
   FAKE(fakeCudaHold)(1);
   const uint64_t synchronised = Calls("cuStreamSynchronize");
-  transfers_->Submit({Order(1, Lower(0), Primary(0))});
+  transfers_->Submit({Copy(1, Lower(0), Primary(0))});
   Await([&] { return Calls("cuStreamSynchronize") > synchronised; });
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_TRUE(recorder_.completed().empty()) << "the copy may still write";
   FAKE(fakeCudaHold)(0);
   transfers_->WaitUntilIdle();
   EXPECT_THAT(recorder_.completed()[0].second.message(), HasSubstr("cuEventRecord"));
-  RunAndCheck({Order(2, Primary(0), Lower(5), Ticket(1))});
+  RunAndCheck({Copy(2, Primary(0), Lower(5), Ticket(1))});
   EXPECT_TRUE(recorder_.completed()[1].second.ok());
 }
 
@@ -269,8 +271,8 @@ TEST_F(CudaFailuresTest, OfALostDeviceEveryTicketFailsAndNobodyWaits) {
   FAKE(fakeCudaLoseDevice)(3, CUDA_ERROR_ILLEGAL_ADDRESS);
   transfers_->Submit(Up(8));
   transfers_->WaitUntilIdle();
-  transfers_->Submit({Order(100, Primary(0), Primary(1)), Order(101, Primary(3), Lower(3)),
-                      Order(102, Lower(4), Lower(5))});
+  transfers_->Submit({Copy(100, Primary(0), Primary(1)), Copy(101, Primary(3), Lower(3)),
+                      Copy(102, Lower(4), Lower(5))});
   transfers_->WaitUntilIdle();
   const auto completed = recorder_.completed();
   ASSERT_EQ(completed.size(), 11u);
@@ -292,10 +294,10 @@ TEST_F(CudaFailuresTest, OfALostDeviceEveryTicketFailsAndNobodyWaits) {
 TEST_F(CudaFailuresTest, SubmitDoesNotWaitAndStopCancelsWhatTheDriverDoesNotHave) {
   Make({.max_batch_orders = 1, .max_running_batches = 2});
   FAKE(fakeCudaHold)(1);
-  std::vector<CopyOrder> orders = Up(6);
-  orders.push_back(Order(++last_, Primary(0), Lower(7), Ticket(1)));  // Behind the first one.
-  orders.push_back(Order(++last_, Primary(5), Lower(6), Ticket(6)));  // Behind a waiting one.
-  orders.push_back(Order(++last_, Lower(7), Lower(6), Ticket(8)));
+  std::vector<Order> orders = Up(6);
+  orders.push_back(Copy(++last_, Primary(0), Lower(7), Ticket(1)));  // Behind the first one.
+  orders.push_back(Copy(++last_, Primary(5), Lower(6), Ticket(6)));  // Behind a waiting one.
+  orders.push_back(Copy(++last_, Lower(7), Lower(6), Ticket(8)));
   transfers_->Submit(orders);
   Await([&] { return transfers_->stats().running >= 3; });
   absl::SleepFor(absl::Milliseconds(10));

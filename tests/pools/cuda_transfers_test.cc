@@ -64,10 +64,10 @@ TEST_P(CudaTransfersTest, AnyOrderOfCopiesEndsAsOneAfterAnother) {
     RandomOrders random(seed);
     device.Fill([&] { return random.Below(256); });
 
-    std::vector<CopyOrder> orders;
+    std::vector<Order> orders;
     for (uint64_t i = 0; i < kOrders; ++i) orders.push_back(random.Next(layout));
     Bytes expected = device.Snapshot();
-    for (const CopyOrder& order : orders) CopyInModel(layout, order, expected);
+    for (const Order& order : orders) CopyInModel(layout, order, expected);
 
     TransferRecorder recorder;
     {
@@ -101,40 +101,40 @@ TEST(CudaTransfersOnDeviceTest, EveryDirectionIsCounted) {
   TransferRecorder recorder;
   auto transfers = cuda::MakeTransfers(&device.pools(), {}, recorder.completion());
   ASSERT_TRUE(transfers.ok()) << transfers.status();
-  const WindowSize window = layout.windows()[1].window;
+  constexpr uint32_t kWindow = 1;
   const SlotRef primary[] = {{kPrimaryTier, SlotIndex(0)}, {kPrimaryTier, SlotIndex(1)}};
-  const SlotRef lower[] = {{Tier(1), SlotIndex(0)}, {Tier(1), SlotIndex(1)}};
-  const std::vector<CopyOrder> orders = {{.ticket = Ticket(1),
-                                          .window = window,
-                                          .source = primary[0],
-                                          .target = lower[0],
-                                          .num_tokens = kTokens},
-                                         {.ticket = Ticket(2),
-                                          .window = window,
-                                          .source = lower[0],
-                                          .target = lower[1],
-                                          .num_tokens = kTokens,
-                                          .after = {Ticket(1)}},
-                                         {.ticket = Ticket(3),
-                                          .window = window,
-                                          .source = lower[1],
-                                          .target = primary[1],
-                                          .num_tokens = kTokens / 2,
-                                          .after = {Ticket(2)}},
-                                         {.ticket = Ticket(4),
-                                          .window = window,
-                                          .source = primary[1],
-                                          .target = primary[0],
-                                          .num_tokens = 1,
-                                          .after = {Ticket(3), Ticket(1)}},
-                                         {.ticket = Ticket(5),
-                                          .window = window,
-                                          .source = primary[1],
-                                          .target = lower[0],
-                                          .num_tokens = 0,
-                                          .after = {Ticket(4), Ticket(2)}}};
+  const SlotRef secondary[] = {{Tier(1), SlotIndex(0)}, {Tier(1), SlotIndex(1)}};
+  const std::vector<Order> orders = {{.ticket = Ticket(1),
+                                      .window_index = kWindow,
+                                      .source = primary[0],
+                                      .target = secondary[0],
+                                      .num_tokens = kTokens},
+                                     {.ticket = Ticket(2),
+                                      .window_index = kWindow,
+                                      .source = secondary[0],
+                                      .target = secondary[1],
+                                      .num_tokens = kTokens,
+                                      .after = {Ticket(1)}},
+                                     {.ticket = Ticket(3),
+                                      .window_index = kWindow,
+                                      .source = secondary[1],
+                                      .target = primary[1],
+                                      .num_tokens = kTokens / 2,
+                                      .after = {Ticket(2)}},
+                                     {.ticket = Ticket(4),
+                                      .window_index = kWindow,
+                                      .source = primary[1],
+                                      .target = primary[0],
+                                      .num_tokens = 1,
+                                      .after = {Ticket(3), Ticket(1)}},
+                                     {.ticket = Ticket(5),
+                                      .window_index = kWindow,
+                                      .source = primary[1],
+                                      .target = secondary[0],
+                                      .num_tokens = 0,
+                                      .after = {Ticket(4), Ticket(2)}}};
   Bytes expected = device.Snapshot();
-  for (const CopyOrder& order : orders) CopyInModel(layout, order, expected);
+  for (const Order& order : orders) CopyInModel(layout, order, expected);
   (*transfers)->Submit(orders);
   (*transfers)->WaitUntilIdle();
   EXPECT_EQ(device.Snapshot(), expected);
@@ -161,14 +161,14 @@ TEST(CudaTransfersOnDeviceTest, AnOrderThatCannotBeMadeFailsAlone) {
   ASSERT_TRUE(transfers.ok()) << transfers.status();
   const auto order = [&](uint64_t ticket, uint32_t window, SlotRef source, SlotRef target,
                          uint32_t tokens) {
-    return CopyOrder{.ticket = Ticket(ticket),
-                     .window = layout.windows()[window].window,
-                     .source = source,
-                     .target = target,
-                     .num_tokens = tokens};
+    return Order{.ticket = Ticket(ticket),
+                 .window_index = window,
+                 .source = source,
+                 .target = target,
+                 .num_tokens = tokens};
   };
   const SlotRef primary{kPrimaryTier, SlotIndex(0)};
-  std::vector<CopyOrder> orders = {
+  std::vector<Order> orders = {
       order(1, 0, primary, {Tier(1), SlotIndex(0)}, kTokens),
       order(2, 0, primary, {Tier(1), SlotIndex(2)}, kTokens),
       order(3, 0, {kPrimaryTier, SlotIndex(3)}, {Tier(1), SlotIndex(1)}, 1),
@@ -178,7 +178,7 @@ TEST(CudaTransfersOnDeviceTest, AnOrderThatCannotBeMadeFailsAlone) {
       order(7, 0, primary, {kPrimaryTier, SlotIndex(1)}, kTokens)};
   orders.push_back(orders.back());
   orders.back().ticket = Ticket(8);
-  orders.back().window = WindowSize(17);
+  orders.back().window_index = 17;
   (*transfers)->Submit(orders);
   (*transfers)->WaitUntilIdle();
   CheckReports(orders, {false, true, true, true, true, true, false, true}, recorder.completed());
@@ -196,7 +196,7 @@ TEST(CudaTransfersOnDeviceTest, AnOrderThatCannotBeMadeFailsAlone) {
 TEST(CudaTransfersOnDeviceTest, PoolsInHostMemoryAreRefused) {
   const auto pools = PoolSet::Create(TwoWindows(), kSlots, DevicePools::Instance());
   ASSERT_TRUE(pools.ok());
-  const auto transfers = cuda::MakeTransfers(pools->get(), {}, [](Ticket, absl::Status) {});
+  const auto transfers = cuda::MakeTransfers(pools->get(), {}, [](Lane, Ticket, absl::Status) {});
   EXPECT_FALSE(transfers.ok());
 }
 

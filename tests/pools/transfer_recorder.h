@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "pools/transfers.h"
 
 namespace pagoda {
@@ -22,7 +22,7 @@ class TransferRecorder {
   using Completed = std::pair<uint64_t, absl::Status>;
 
   Transfers::Completion completion() {
-    return [this](Ticket ticket, absl::Status status) {
+    return [this](Lane, Ticket ticket, absl::Status status) {
       absl::MutexLock lock(&mutex_);
       completed_.emplace_back(ticket.value(), std::move(status));
     };
@@ -30,7 +30,7 @@ class TransferRecorder {
 
   // For HostTransfers::Options::before_copy: records the start, then waits while the ticket is
   // held.
-  absl::Status Started(const CopyOrder& order) {
+  absl::Status Started(const Order& order) {
     const uint64_t ticket = order.ticket.value();
     absl::MutexLock lock(&mutex_);
     started_.push_back(ticket);

@@ -44,7 +44,7 @@ TEST_P(TransfersStressTest, AnyOrderOfCopiesEndsAsOneAfterAnother) {
       }
     });
 
-    std::vector<CopyOrder> orders;
+    std::vector<Order> orders;
     std::vector<uint32_t> delays_us;
     std::vector<bool> fails;
     for (uint64_t i = 0; i < kOrders; ++i) {
@@ -62,7 +62,7 @@ TEST_P(TransfersStressTest, AnyOrderOfCopiesEndsAsOneAfterAnother) {
       HostTransfers transfers(pools->get(),
                               {.num_threads = GetParam(),
                                .before_copy =
-                                   [&](const CopyOrder& order) {
+                                   [&](const Order& order) {
                                      const uint64_t i = order.ticket.value() - 1;
                                      if (delays_us[i] > 0)
                                        absl::SleepFor(absl::Microseconds(delays_us[i]));

@@ -22,16 +22,19 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr WindowSize kSliding{16};
+// The indexes of the windows.
+constexpr uint32_t kInSliding = 0, kInFull = 1;
 constexpr uint32_t kTokens = 4;  // Per block.
 constexpr uint32_t kSlots = 4;   // Per tier.
 
 SlotRef Primary(uint32_t slot) { return {kPrimaryTier, SlotIndex(slot)}; }
 SlotRef Lower(uint32_t slot) { return {Tier(1), SlotIndex(slot)}; }
 
-CopyOrder Order(uint64_t ticket, SlotRef source, SlotRef target, std::vector<uint64_t> after = {},
-                uint32_t num_tokens = kTokens) {
+Order Copy(uint64_t ticket, SlotRef source, SlotRef target, std::vector<uint64_t> after = {},
+           uint32_t num_tokens = kTokens) {
   after.resize(2);
   return {.ticket = Ticket(ticket),
+          .window_index = kInFull,
           .source = source,
           .target = target,
           .num_tokens = num_tokens,
@@ -61,7 +64,7 @@ class TransfersTest : public testing::Test {
 
   HostTransfers::Options Options(uint32_t num_threads) {
     return {.num_threads = num_threads,
-            .before_copy = [this](const CopyOrder& order) { return recorder_.Started(order); }};
+            .before_copy = [this](const Order& order) { return recorder_.Started(order); }};
   }
 
   // For the full-attention window, pool by pool.
@@ -87,8 +90,8 @@ class TransfersTest : public testing::Test {
 
 TEST_F(TransfersTest, CopiesASlotInEveryPoolOfTheWindow) {
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Lower(1)), Order(2, Lower(2), Primary(1)),
-                    Order(3, Primary(0), Primary(2))});
+  transfers.Submit({Copy(1, Primary(0), Lower(1)), Copy(2, Lower(2), Primary(1)),
+                    Copy(3, Primary(0), Primary(2))});
   transfers.WaitUntilIdle();
   EXPECT_EQ(ValueOf(Lower(1)), 0x10);
   EXPECT_EQ(ValueOf(Primary(1)), 0x22);
@@ -109,12 +112,12 @@ TEST_F(TransfersTest, AnOrderWaitsForBothTicketsAndOthersOvertakeIt) {
     HostTransfers transfers(
         pools_.get(),
         {.num_threads = 2,
-         .before_copy = [&](const CopyOrder& order) { return recorder.Started(order); }},
+         .before_copy = [&](const Order& order) { return recorder.Started(order); }},
         recorder.completion());
-    transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Primary(1), Lower(1)),
-                      Order(3, Lower(0), Lower(1), {1, 2}), Order(4, Primary(2), Primary(3))});
+    transfers.Submit({Copy(1, Primary(0), Lower(0)), Copy(2, Primary(1), Lower(1)),
+                      Copy(3, Lower(0), Lower(1), {1, 2}), Copy(4, Primary(2), Primary(3))});
     recorder.AwaitCompletions(2);
-    transfers.Submit({Order(5, Primary(2), Primary(3), {4, 4})});
+    transfers.Submit({Copy(5, Primary(2), Primary(3), {4, 4})});
     recorder.AwaitCompletions(3);
     EXPECT_THAT(recorder.completed_tickets(), ElementsAre(3 - held, 4, 5));
     recorder.Release(held);
@@ -127,8 +130,8 @@ TEST_F(TransfersTest, AnOrderWaitsForBothTicketsAndOthersOvertakeIt) {
 TEST_F(TransfersTest, TwoOffloadsIntoOneSlotEndWithTheLater) {
   recorder_.Hold(1);
   HostTransfers transfers(pools_.get(), Options(2), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Lower(0))});
-  transfers.Submit({Order(2, Primary(1), Lower(0), {0, 1}), Order(3, Primary(2), Primary(3))});
+  transfers.Submit({Copy(1, Primary(0), Lower(0))});
+  transfers.Submit({Copy(2, Primary(1), Lower(0), {0, 1}), Copy(3, Primary(2), Primary(3))});
   recorder_.AwaitCompletions(1);
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(3));
   recorder_.Release(1);
@@ -139,8 +142,8 @@ TEST_F(TransfersTest, TwoOffloadsIntoOneSlotEndWithTheLater) {
 TEST_F(TransfersTest, ACopyFromASlotStillBeingWrittenTakesWhatIsWritten) {
   recorder_.Hold(1);
   HostTransfers transfers(pools_.get(), Options(2), recorder_.completion());
-  transfers.Submit({Order(1, Lower(3), Primary(0)), Order(2, Primary(0), Primary(1), {1, 0}),
-                    Order(3, Primary(2), Primary(3))});
+  transfers.Submit({Copy(1, Lower(3), Primary(0)), Copy(2, Primary(0), Primary(1), {1, 0}),
+                    Copy(3, Primary(2), Primary(3))});
   recorder_.AwaitCompletions(1);
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(3));
   recorder_.Release(1);
@@ -151,8 +154,8 @@ TEST_F(TransfersTest, ACopyFromASlotStillBeingWrittenTakesWhatIsWritten) {
 TEST_F(TransfersTest, ASourceIsReadBeforeItsSlotIsWritten) {
   recorder_.Hold(1);
   HostTransfers transfers(pools_.get(), Options(2), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Lower(3), Primary(0), {0, 1}),
-                    Order(3, Primary(2), Primary(3))});
+  transfers.Submit({Copy(1, Primary(0), Lower(0)), Copy(2, Lower(3), Primary(0), {0, 1}),
+                    Copy(3, Primary(2), Primary(3))});
   recorder_.AwaitCompletions(1);
   EXPECT_EQ(ValueOf(Primary(0)), 0x10);
   recorder_.Release(1);
@@ -164,16 +167,17 @@ TEST_F(TransfersTest, ASourceIsReadBeforeItsSlotIsWritten) {
 TEST_F(TransfersTest, APredecessorIsReportedBeforeItsFollowerStarts) {
   absl::Notification first_completion_runs, go_on;
   const Transfers::Completion record = recorder_.completion();
-  HostTransfers transfers(pools_.get(), Options(2), [&](Ticket ticket, absl::Status status) {
-    if (ticket == Ticket(1)) {
-      first_completion_runs.Notify();
-      go_on.WaitForNotification();
-    }
-    record(ticket, std::move(status));
-  });
-  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Lower(0), Primary(1), {1, 0})});
+  HostTransfers transfers(pools_.get(), Options(2),
+                          [&](Lane lane, Ticket ticket, absl::Status status) {
+                            if (ticket == Ticket(1)) {
+                              first_completion_runs.Notify();
+                              go_on.WaitForNotification();
+                            }
+                            record(lane, ticket, std::move(status));
+                          });
+  transfers.Submit({Copy(1, Primary(0), Lower(0)), Copy(2, Lower(0), Primary(1), {1, 0})});
   first_completion_runs.WaitForNotification();
-  transfers.Submit({Order(3, Primary(2), Primary(3))});
+  transfers.Submit({Copy(3, Primary(2), Primary(3))});
   recorder_.AwaitCompletions(1);
   EXPECT_THAT(recorder_.started(), ElementsAre(1, 3));
   go_on.Notify();
@@ -184,8 +188,8 @@ TEST_F(TransfersTest, APredecessorIsReportedBeforeItsFollowerStarts) {
 TEST_F(TransfersTest, AFailedCopyIsReportedAndItsFollowersRun) {
   recorder_.Fail(1);
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Primary(1), Lower(0), {0, 1}),
-                    Order(3, Lower(0), Primary(3), {2, 0})});
+  transfers.Submit({Copy(1, Primary(0), Lower(0)), Copy(2, Primary(1), Lower(0), {0, 1}),
+                    Copy(3, Lower(0), Primary(3), {2, 0})});
   transfers.WaitUntilIdle();
   const std::vector<TransferRecorder::Completed> completed = recorder_.completed();
   ASSERT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3));
@@ -201,8 +205,8 @@ TEST_F(TransfersTest, ACopysLatencyBeginsWithItsOrder) {
   recorder_.Hold(1);
   recorder_.Fail(3);
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Primary(1), Lower(1)),
-                    Order(3, Primary(2), Lower(2))});
+  transfers.Submit({Copy(1, Primary(0), Lower(0)), Copy(2, Primary(1), Lower(1)),
+                    Copy(3, Primary(2), Lower(2))});
   absl::SleepFor(kHeld);  // A lower bound of the wait of the first two.
   recorder_.Release(1);
   transfers.WaitUntilIdle();
@@ -215,13 +219,14 @@ TEST_F(TransfersTest, ACopysLatencyBeginsWithItsOrder) {
 }
 
 TEST_F(TransfersTest, ACopyThatCannotBeMadeIsReportedWithTheReason) {
-  CopyOrder unknown_window = Order(3, Primary(0), Primary(1));
-  unknown_window.window = WindowSize(77);
-  CopyOrder no_lower = Order(4, Primary(0), Lower(1));
-  no_lower.window = kSliding;
+  Order unknown_window = Copy(3, Primary(0), Primary(1));
+  unknown_window.window_index = 77;
+  Order no_secondary = Copy(4, Primary(0), Lower(1));
+  no_secondary.window_index = kInSliding;
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Lower(kSlots)), Order(2, Primary(3), Primary(3)),
-                    unknown_window, no_lower, Order(5, Primary(0), Primary(1), {}, kTokens + 1)});
+  transfers.Submit({Copy(1, Primary(0), Lower(kSlots)), Copy(2, Primary(3), Primary(3)),
+                    unknown_window, no_secondary,
+                    Copy(5, Primary(0), Primary(1), {}, kTokens + 1)});
   transfers.WaitUntilIdle();
   const std::vector<TransferRecorder::Completed> completed = recorder_.completed();
   ASSERT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3, 4, 5));
@@ -241,25 +246,26 @@ TEST_F(TransfersTest, StopCancelsWhatHasNotStarted) {
   HostTransfers* submit_to = nullptr;
   // Each successful order is followed by one more, on the free thread, until one is cancelled: then
   // Stop has begun. Order 1 runs until then, and the orders behind it wait.
-  HostTransfers transfers(pools_.get(), Options(2), [&](Ticket ticket, absl::Status status) {
-    const bool probe = ticket.value() > kOrders;
-    if (probe && status.ok()) {
-      submit_to->Submit({Order(ticket.value() + 1, Primary(2), Primary(3), {ticket.value()})});
-      return;
-    }
-    record(ticket, status);
-    if (probe) recorder_.Release(1);
-  });
+  HostTransfers transfers(
+      pools_.get(), Options(2), [&](Lane lane, Ticket ticket, absl::Status status) {
+        const bool probe = ticket.value() > kOrders;
+        if (probe && status.ok()) {
+          submit_to->Submit({Copy(ticket.value() + 1, Primary(2), Primary(3), {ticket.value()})});
+          return;
+        }
+        record(lane, ticket, status);
+        if (probe) recorder_.Release(1);
+      });
   submit_to = &transfers;
-  std::vector<CopyOrder> orders = {Order(1, Primary(0), Lower(0))};
+  std::vector<Order> orders = {Copy(1, Primary(0), Lower(0))};
   for (uint64_t t = 2; t <= kOrders; ++t) {
-    orders.push_back(Order(t, Primary(1), Lower(0), {t - 1, t - 1}));
+    orders.push_back(Copy(t, Primary(1), Lower(0), {t - 1, t - 1}));
   }
   transfers.Submit(orders);
   recorder_.AwaitStarts(1);
   EXPECT_EQ(transfers.stats().running, 1u);
   EXPECT_EQ(transfers.stats().queued, kOrders - 1);
-  transfers.Submit({Order(kOrders + 1, Primary(2), Primary(3))});
+  transfers.Submit({Copy(kOrders + 1, Primary(2), Primary(3))});
   transfers.Stop();
 
   const std::vector<TransferRecorder::Completed> completed = recorder_.completed();
@@ -281,7 +287,7 @@ TEST_F(TransfersTest, StopCancelsWhatHasNotStarted) {
 TEST_F(TransfersTest, TheDestructorReportsEveryOrder) {
   {
     HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
-    for (uint64_t t = 1; t <= 100; ++t) transfers.Submit({Order(t, Primary(0), Lower(0), {t - 1})});
+    for (uint64_t t = 1; t <= 100; ++t) transfers.Submit({Copy(t, Primary(0), Lower(0), {t - 1})});
   }
   EXPECT_EQ(recorder_.completed().size(), 100u);
 }
@@ -289,8 +295,8 @@ TEST_F(TransfersTest, TheDestructorReportsEveryOrder) {
 TEST_F(TransfersTest, StatsCountBytesByDirection) {
   recorder_.Fail(4);
   HostTransfers transfers(pools_.get(), Options(2), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Primary(1), Lower(1)),
-                    Order(3, Lower(2), Primary(2), {}, 3), Order(4, Primary(3), Lower(3))});
+  transfers.Submit({Copy(1, Primary(0), Lower(0)), Copy(2, Primary(1), Lower(1)),
+                    Copy(3, Lower(2), Primary(2), {}, 3), Copy(4, Primary(3), Lower(3))});
   transfers.WaitUntilIdle();
   const TransferStats stats = transfers.stats();
   // 3 heads, K and V, of 8 floats a token.
@@ -307,11 +313,11 @@ TEST_F(TransfersTest, StatsCountBytesByDirection) {
 // Uses no pools, because the process that dies would leave their memory behind.
 TEST(TransfersDeathTest, RefusesWhatBreaksTheContract) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  const auto ignore = [](Ticket, absl::Status) {};
+  const auto ignore = [](Lane, Ticket, absl::Status) {};
   EXPECT_DEATH(
       {
         HostTransfers transfers(nullptr, {}, ignore);
-        transfers.Submit({Order(2, Primary(0), Primary(1)), Order(1, Primary(2), Primary(3))});
+        transfers.Submit({Copy(2, Primary(0), Primary(1)), Copy(1, Primary(2), Primary(3))});
       },
       "in the order of their tickets");
   EXPECT_DEATH(
@@ -325,8 +331,8 @@ TEST(TransfersDeathTest, RefusesWhatBreaksTheContract) {
 
 TEST_F(TransfersTest, InstantTransfersAreDoneWhenSubmitReturns) {
   InstantTransfers transfers(pools_.get(), recorder_.completion());
-  transfers.Submit({Order(1, Primary(0), Lower(0)), Order(2, Lower(0), Primary(1), {1, 0}),
-                    Order(3, Primary(0), Primary(kSlots))});
+  transfers.Submit({Copy(1, Primary(0), Lower(0)), Copy(2, Lower(0), Primary(1), {1, 0}),
+                    Copy(3, Primary(0), Primary(kSlots))});
   ASSERT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3));
   EXPECT_EQ(ValueOf(Primary(1)), 0x10);
   EXPECT_EQ(recorder_.completed()[2].second.code(), absl::StatusCode::kInvalidArgument);
@@ -338,12 +344,12 @@ TEST_F(TransfersTest, InstantTransfersAreDoneWhenSubmitReturns) {
 TEST_F(TransfersTest, InstantTransfersTakeOrdersFromACompletion) {
   const Transfers::Completion record = recorder_.completion();
   InstantTransfers* submit_to = nullptr;
-  InstantTransfers transfers(nullptr, [&](Ticket ticket, absl::Status status) {
-    if (ticket == Ticket(1)) submit_to->Submit({Order(3, Primary(1), Primary(2))});
-    record(ticket, std::move(status));
+  InstantTransfers transfers(nullptr, [&](Lane lane, Ticket ticket, absl::Status status) {
+    if (ticket == Ticket(1)) submit_to->Submit({Copy(3, Primary(1), Primary(2))});
+    record(lane, ticket, std::move(status));
   });
   submit_to = &transfers;
-  transfers.Submit({Order(1, Primary(0), Primary(1)), Order(2, Primary(1), Primary(2), {1, 0})});
+  transfers.Submit({Copy(1, Primary(0), Primary(1)), Copy(2, Primary(1), Primary(2), {1, 0})});
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3));
   EXPECT_EQ(ValueOf(Primary(2)), 0x12) << "without memory nothing is copied";
 }

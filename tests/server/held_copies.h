@@ -14,30 +14,27 @@
 #include "events/event_log.h"
 #include "gtest/gtest.h"
 #include "manager/shared_manager.h"
-#include "pools/transfers.h"
+#include "pools/carrier.h"
 #include "tests/manager/fixtures/host_tiers.h"
 
 namespace pagoda::server {
 
 // Keeps copy orders until they are taken.
-class OrderKeeper final : public Transfers {
+class OrderKeeper final : public Carrier {
  public:
-  void Submit(absl::Span<const CopyOrder> orders) override {
+  void Submit(absl::Span<const Order> orders) override {
     absl::MutexLock lock(&mutex_);
     orders_.insert(orders_.end(), orders.begin(), orders.end());
   }
-  void WaitUntilIdle() override {}
-  void Stop() override {}
-  TransferStats stats() const override { return {}; }
 
-  std::vector<CopyOrder> Take() {
+  std::vector<Order> Take() {
     absl::MutexLock lock(&mutex_);
     return std::exchange(orders_, {});
   }
 
  private:
   absl::Mutex mutex_;
-  std::vector<CopyOrder> orders_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Order> orders_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Two tiers of 8 blocks of 4 tokens, without memory. A test can put the clock forward. Thread-safe.
@@ -54,7 +51,7 @@ class HeldCopies {
     manager_ = std::make_unique<SharedManager>(*std::move(core), &log_, [this] {
       return SharedManager::Now() + absl::Milliseconds(put_forward_ms_.load());
     });
-    manager_->SetTransfers(&orders_);
+    manager_->SetCarrier({Lane::kMemory}, &orders_);
   }
   ~HeldCopies() {
     Finish();
@@ -97,7 +94,7 @@ class HeldCopies {
 
   // Completes the copies ordered so far.
   void Finish(const absl::Status& status = absl::OkStatus()) {
-    for (const CopyOrder& order : orders_.Take()) manager_->CompleteCopy(order.ticket, status);
+    for (const Order& order : orders_.Take()) manager_->Complete(order.lane, order.ticket, status);
   }
 
  private:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "manager/warm_restart.h"
 #include "tests/sim/operations.h"
@@ -35,14 +34,15 @@ bool HasBlock(World& world, uint32_t window, SlotRef slot) {
          (world.shadows[window].node(owner).cached() || world.ledgers[window][owner].refs > 0);
 }
 
-void CheckBackup(World& world, const FileOrder& order) {
+void CheckBackup(World& world, const Order& order) {
   const uint32_t w = order.window_index;
   const SlotContent& content = *order.content;
   const Node& node = world.shadows[w].node(content.block.id.value());
-  SIM_CHECK(!HasBlock(world, w, order.file), "backup ", order.ticket.value(), " goes to slot ",
-            order.file.slot.value(), " of the file, which has a block");
-  SIM_CHECK(order.memory.slot.value() >= world.config.plain_slots_in(w, world.config.above_disk()),
-            "D6: backup ", order.ticket.value(), " reads another slot than a staging slot");
+  SIM_CHECK(!HasBlock(world, w, order.file()), "backup ", order.ticket.value(), " goes to slot ",
+            order.file().slot.value(), " of the file, which has a block");
+  SIM_CHECK(
+      order.memory().slot.value() >= world.config.plain_slots_in(w, world.config.above_disk()),
+      "D6: backup ", order.ticket.value(), " reads another slot than a staging slot");
   const DiskOrders::Backup* backup = world.on_order.BackupOf(w, content.block.id.value());
   if (backup == nullptr || backup->ticket != order.ticket) return;  // It has left since.
   const std::vector<TokenId> tokens = TokensOf(content.key(), world.config.tokens_per_block);
@@ -57,17 +57,64 @@ void CheckBackup(World& world, const FileOrder& order) {
   SIM_CHECK(same, "backup ", order.ticket.value(), " says something else of block ",
             content.block.id.value());
   if (node.parent == kNone) {
-    SIM_CHECK(order.parent_file == kNoSlot, "a first block names a parent's slot");
+    SIM_CHECK(order.parent == kNoSlot, "a first block names a parent's slot");
     return;
   }
   const DiskOrders::Backup* above = world.on_order.BackupOf(w, node.parent);
   const SlotIndex there = world.CopyOnDisk(w, node.parent);
-  SIM_CHECK(order.parent_file != kNoSlot &&
-                (order.parent_file == there ||
-                 (above != nullptr && above->ticket != Ticket{} && above->ticket < order.ticket &&
-                  above->file == order.parent_file)),
-            "backup ", order.ticket.value(), " of block ", content.block.id.value(),
-            " is ordered before its parent");
+  SIM_CHECK(
+      order.parent != kNoSlot &&
+          (order.parent == there || (above != nullptr && above->ticket != Ticket{} &&
+                                     above->ticket < order.ticket && above->file == order.parent)),
+      "backup ", order.ticket.value(), " of block ", content.block.id.value(),
+      " is ordered before its parent");
+}
+
+void NoteFile(World& world, const Order& order, const Scope& scope) {
+  const uint32_t w = order.window_index;
+  switch (order.kind) {
+    case Order::Kind::kErase:
+    case Order::Kind::kEraseAll:
+      if (world.Note()) {
+        world.Note(Text("    erase ", order.ticket, " of window ", w, ": ",
+                        order.kind == Order::Kind::kEraseAll ? "all" : ""));
+        for (const SlotIndex slot : order.slots) world.Note(Text("      slot ", slot));
+      }
+      world.on_order.AddErase(order);
+      world.files.Erase(order);
+      if (order.kind == Order::Kind::kEraseAll) {
+        world.files.Condemn(w, std::nullopt, order.ticket);
+      }
+      return;
+    case Order::Kind::kDrop:
+      if (world.Note()) {
+        world.Note(Text("    drop of slot ", order.target.slot, " of the file of window ", w));
+      }
+      world.files.Drop(order);
+      return;
+    case Order::Kind::kMove:
+      break;
+  }
+  SIM_CHECK(w < world.num_windows() && world.config.has_disk_in(w) &&
+                order.memory().tier == world.config.above_disk() &&
+                order.file().tier == world.config.disk() &&
+                order.file().slot.value() < world.config.slots_in(w, world.config.disk()),
+            "file order ", order.ticket.value(), " names slots that do not exist");
+  if (world.Note()) {
+    world.Note(Text("    ", order.lane == Lane::kFetch ? "fetch " : "backup ", order.ticket,
+                    " of window ", w, ": memory slot ", order.memory().slot, ", file slot ",
+                    order.file().slot, ", below ", order.parent, ", after ", order.after[0]));
+  }
+  if (order.lane == Lane::kFetch) {
+    const uint32_t id = world.ledgers[w].owner(order.file());
+    SIM_CHECK(id != kNone, "fetch ", order.ticket.value(), " reads a slot without a block");
+    world.on_order.AddFetch(order, id, scope.fetch_deadline);
+    world.files.Fetch(order);
+  } else {
+    SIM_CHECK(order.content != nullptr, "a backup of nothing");
+    const uint32_t id = world.on_order.Submit(order).id;
+    world.files.Backup(order, world.shadows[w].node(id).name_space, PathOf(world, w, id));
+  }
 }
 
 // --- The reports ---
@@ -78,7 +125,7 @@ void EndErase(World& world, const Disk::Ended& ended) {
   if (erase.end == DiskOrders::EraseEnd::kGivenUp) {
     for (const Ticket ticket : erase.tickets) world.files.Pardon(ended.window, ticket);
   }
-  world.core->CompleteFile(ended.lane, ended.ticket, ended.status, world.now);
+  world.core->Complete(ended.lane, ended.ticket, ended.status, world.now);
   world.Absorb({.reasons = Bit(RemovalReason::kDisplaced), .orders_backups = true});
   SIM_CHECK(world.on_order.AllTriedAgain(), "erase ", ended.ticket.value(),
             " failed, and is not tried again");
@@ -96,7 +143,7 @@ void EndBackup(World& world, const Disk::Ended& ended) {
     world.ledgers[w].AddCopy(backup.id, slot);
     ++world.on_order.stats(w).backups;
   }
-  world.core->CompleteFile(ended.lane, ended.ticket, ended.status, world.now);
+  world.core->Complete(ended.lane, ended.ticket, ended.status, world.now);
   world.Absorb(scope);
   if (!attaches) return;
   const Node& node = world.shadows[w].node(backup.id);
@@ -158,7 +205,7 @@ void EndFetch(World& world, const Disk::Ended& ended) {
       });
   world.on_order.CloseJobs();
   world.coverage.Add(Met::kFetchLate, world.on_order.stats(w).late_fetches - late_before);
-  world.core->CompleteFile(ended.lane, ended.ticket, ended.status, world.now);
+  world.core->Complete(ended.lane, ended.ticket, ended.status, world.now);
   world.Absorb(scope);
   for (const Scope::Fetched& one : scope.fetched) {
     SIM_CHECK(world.shadows[w].node(one.block.id.value()).tier == world.config.above_disk(),
@@ -203,68 +250,25 @@ bool World::IsDiskCandidate(uint32_t window, uint32_t id) {
 
 // --- The core's orders ---
 
-void NoteFiles(World& world, const FileCommands& commands, const Scope& scope) {
-  for (const FileCommand& command : commands) {
-    world.digest.Add(command);
-    if (const auto* erase = std::get_if<FileErase>(&command)) {
-      if (world.Note()) {
-        world.Note(Text("    erase ", erase->ticket, " of window ", erase->window_index, ": ",
-                        erase->what == FileErase::What::kAll ? "all" : ""));
-        for (const SlotIndex slot : erase->slots) world.Note(Text("      slot ", slot));
-      }
-      world.on_order.AddErase(*erase);
-      world.files.Erase(*erase);
-      if (erase->what == FileErase::What::kAll) {
-        world.files.Condemn(erase->window_index, std::nullopt, erase->ticket);
-      }
-    } else if (const auto* drop = std::get_if<FileDrop>(&command)) {
-      if (world.Note()) {
-        world.Note(
-            Text("    drop of slot ", drop->slot, " of the file of window ", drop->window_index));
-      }
-      world.files.Drop(*drop);
-    } else {
-      const auto& order = std::get<FileOrder>(command);
-      const uint32_t w = order.window_index;
-      SIM_CHECK(w < world.num_windows() && world.config.has_disk_in(w) &&
-                    order.memory.tier == world.config.above_disk() &&
-                    order.file.tier == world.config.disk() &&
-                    order.file.slot.value() < world.config.slots_in(w, world.config.disk()),
-                "file order ", order.ticket.value(), " names slots that do not exist");
-      if (world.Note()) {
-        world.Note(Text("    ", order.lane == Lane::kFetch ? "fetch " : "backup ", order.ticket,
-                        " of window ", w, ": memory slot ", order.memory.slot, ", file slot ",
-                        order.file.slot, ", below ", order.parent_file, ", after ", order.after));
-      }
-      if (order.lane == Lane::kFetch) {
-        const uint32_t id = world.ledgers[w].owner(order.file);
-        SIM_CHECK(id != kNone, "fetch ", order.ticket.value(), " reads a slot without a block");
-        world.on_order.AddFetch(order, id, scope.fetch_deadline);
-        world.files.Fetch(order);
-      } else {
-        SIM_CHECK(order.content.has_value(), "a backup of nothing");
-        const uint32_t id = world.on_order.Submit(order).id;
-        world.files.Backup(order, world.shadows[w].node(id).name_space, PathOf(world, w, id));
-      }
-    }
-  }
+void NoteFiles(World& world, const std::vector<Order>& orders, const Scope& scope) {
+  for (const Order& order : orders) NoteFile(world, order, scope);
   world.on_order.EndCall();
 }
 
-void CheckFiles(World& world, const FileCommands& commands) {
-  for (const FileCommand& command : commands) {
-    if (const auto* erase = std::get_if<FileErase>(&command)) {
-      for (const SlotIndex slot : erase->slots) {
-        SIM_CHECK(!HasBlock(world, erase->window_index, {world.config.disk(), slot}), "slot ",
-                  slot.value(), " of the file is erased, and has a block");
-      }
-    } else if (const auto* drop = std::get_if<FileDrop>(&command)) {
-      SIM_CHECK(!world.on_order.IsBusy(drop->window_index, drop->slot), "slot ", drop->slot.value(),
+void CheckFiles(World& world, const std::vector<Order>& orders) {
+  for (const Order& order : orders) {
+    const uint32_t w = order.window_index;
+    if (order.kind == Order::Kind::kDrop) {
+      SIM_CHECK(!world.on_order.IsBusy(w, order.target.slot), "slot ", order.target.slot.value(),
                 " of the file is dropped while it is in use");
-    } else if (const auto& order = std::get<FileOrder>(command); order.lane == Lane::kFetch) {
-      SIM_CHECK(!world.config.IsStaging(order.window_index, order.memory) &&
-                    !HasBlock(world, order.window_index, order.memory),
-                "D6: fetch ", order.ticket.value(), " fills slot ", order.memory.slot.value(),
+    } else if (order.kind != Order::Kind::kMove) {
+      for (const SlotIndex slot : order.slots) {
+        SIM_CHECK(!HasBlock(world, w, {world.config.disk(), slot}), "slot ", slot.value(),
+                  " of the file is erased, and has a block");
+      }
+    } else if (order.lane == Lane::kFetch) {
+      SIM_CHECK(!world.config.IsStaging(w, order.memory()) && !HasBlock(world, w, order.memory()),
+                "D6: fetch ", order.ticket.value(), " fills slot ", order.memory().slot.value(),
                 ", which is not its own");
     } else {
       CheckBackup(world, order);
@@ -365,7 +369,7 @@ void DiskStep(World& world, uint32_t index) {
   // A ticket that was never given, or was reported already.
   const Lane lane = world.random.OneIn(2) ? Lane::kFetch : Lane::kBackup;
   const Ticket unknown{world.on_order.last(lane).value() + world.random.Below(2) * 1'000'000 + 1};
-  world.core->CompleteFile(lane, unknown, absl::DataLossError("sim"), world.now);
+  world.core->Complete(lane, unknown, absl::DataLossError("sim"), world.now);
   world.Absorb({});
   world.Check();
 }

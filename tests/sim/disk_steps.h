@@ -12,9 +12,9 @@ namespace pagoda::sim {
 
 // Takes the orders of a call. Called before the call's events are applied: they can say that a
 // block has left since.
-void NoteFiles(World& world, const FileCommands& commands, const Scope& scope);
+void NoteFiles(World& world, const std::vector<Order>& commands, const Scope& scope);
 // Checks the orders after the call's events.
-void CheckFiles(World& world, const FileCommands& commands);
+void CheckFiles(World& world, const std::vector<Order>& commands);
 // Backups that the end of a copy should have ordered, and did not.
 void FollowDroppedBackups(World& world, uint32_t window);
 // Gives up the fetches whose deadline is over. Returns whether there were any.

@@ -40,23 +40,23 @@ std::string Describe(const Event& event) {
   return text;
 }
 
-std::string Describe(const CopyOrder& order) {
-  return Text("copy ", order.ticket, " of window ", WindowName(order.window), ": ",
-              order.num_tokens, " tokens from ", DefaultTierName(order.source.tier), " slot ",
-              order.source.slot, " to ", DefaultTierName(order.target.tier), " slot ",
-              order.target.slot, ", after ", order.after[0], " and ", order.after[1]);
+std::string Describe(const Order& order) {
+  return Text("copy ", order.ticket, " of window ", order.window_index, ": ", order.num_tokens,
+              " tokens from ", DefaultTierName(order.source.tier), " slot ", order.source.slot,
+              " to ", DefaultTierName(order.target.tier), " slot ", order.target.slot, ", after ",
+              order.after[0], " and ", order.after[1]);
 }
 
 }  // namespace
 
-void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders) {
+void Follow::Run(const EventBatch& events, const std::vector<Order>& orders) {
   world_.taken_over.clear();
   world_.copied.clear();
   NoteMoves(events);
   if (!for_space_.empty() || !moves_.empty() || !off_disk_.empty()) {
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
   }
-  for (const CopyOrder& order : orders) {
+  for (const Order& order : orders) {
     if (world_.Note()) world_.Note("    " + Describe(order));
     ApplyOrder(order);
   }
@@ -406,8 +406,8 @@ void Follow::NoteMoves(const EventBatch& events) {
 
 // A copy moves its source's block if an event says so. Otherwise it copies a part, into a fresh
 // block.
-void Follow::ApplyOrder(const CopyOrder& order) {
-  const uint32_t window = WindowIndex(order.window);
+void Follow::ApplyOrder(const Order& order) {
+  const uint32_t window = order.window_index;
   Ledger& ledger = world_.ledgers[window];
   world_.coverage.Add(Met::kCopy);
   const uint32_t id = ledger.owner(order.source);
@@ -440,7 +440,7 @@ void Follow::ApplyOrder(const CopyOrder& order) {
 }
 
 // A copy to a staging slot begins a backup.
-void Follow::Stage(const CopyOrder& order, uint32_t window) {
+void Follow::Stage(const Order& order, uint32_t window) {
   const Shadow& shadow = world_.shadows[window];
   const uint32_t id = world_.ledgers[window].owner(order.source);
   const Node& node = shadow.node(id);

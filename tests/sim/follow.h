@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "events/event_batch.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "tests/sim/world.h"
 
 namespace pagoda::sim {
@@ -24,7 +24,7 @@ class Follow {
   Follow(World& world, const Scope& scope) : world_(world), scope_(scope) {}
 
   // Stops the run if an event or a copy is not allowed, or does not fit the known state.
-  void Run(const EventBatch& events, const std::vector<CopyOrder>& orders);
+  void Run(const EventBatch& events, const std::vector<Order>& orders);
 
   size_t expiries() const { return expiries_; }
   // Changes to the default priority count as expiries unless a block was published.
@@ -53,7 +53,7 @@ class Follow {
   void ForgetDuplicate(uint32_t window, Tier tier, uint32_t id);
   void NoteFetched(uint32_t window, const UpdatedEvent& updated);
   void NoteFound(uint32_t window, uint32_t id);
-  void Stage(const CopyOrder& order, uint32_t window);
+  void Stage(const Order& order, uint32_t window);
   void NoteMove(uint32_t window, const UpdatedEvent& updated, Priority priority);
   void KeepCopies(uint32_t window, uint32_t id);
   void LeaveFreely(uint32_t window, uint32_t id, Tier from);
@@ -69,7 +69,7 @@ class Follow {
   void CountRemoval(RemovalReason reason, Tier tier);
 
   void EndPin(const EndedPin& ended);
-  void ApplyOrder(const CopyOrder& order);
+  void ApplyOrder(const Order& order);
   bool IsFull(uint32_t window, Tier tier) const;
   void NoteMoves(const EventBatch& events);
   void NoteStored();

@@ -104,8 +104,7 @@ void CopiesOp(World& world) {
   // A copy that was never ordered, or has ended already.
   const Ticket unknown =
       world.random.OneIn(2) ? Ticket{world.memory.last().value() + 1} : world.memory.completed();
-  world.ApplyTime();
-  world.core->CompleteCopy(unknown, absl::DataLossError("sim"), world.now);
+  world.core->Complete(Lane::kMemory, unknown, absl::DataLossError("sim"), world.now);
   world.Absorb({});
   world.Check();
 }

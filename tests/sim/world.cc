@@ -288,7 +288,7 @@ void World::Absorb(const Scope& scope) {
     facts.generation = change.content->block.generation;
     facts.unknown_life = false;
   }
-  const std::vector<CopyOrder> orders = core->TakeCopies();
+  std::vector<Order> orders = core->TakeOrders();
   for (const Event& event : events) {
     SIM_CHECK(event.revision.value() == revision_.value() + 1, "law: revision ",
               event.revision.value(), " follows ", revision_.value());
@@ -297,17 +297,18 @@ void World::Absorb(const Scope& scope) {
   }
   SIM_CHECK(core->revision() == revision_, "law: the last event has revision ", revision_.value(),
             ", the core says ", core->revision().value());
-  for (const CopyOrder& order : orders) {
-    memory.Order(order, random);
-    digest.Add(order);
-  }
-  const FileCommands commands = core->TakeFileCommands();
-  SIM_CHECK(commands.empty() || config.has_disk, "files are touched without a disk");
-  NoteFiles(*this, commands, scope);
+  for (const Order& order : orders) digest.Add(order);
+  const auto first_of_files = std::stable_partition(
+      orders.begin(), orders.end(), [](const Order& order) { return order.lane == Lane::kMemory; });
+  const std::vector<Order> file_orders(first_of_files, orders.end());
+  orders.erase(first_of_files, orders.end());
+  for (const Order& order : orders) memory.Add(order, random);
+  SIM_CHECK(file_orders.empty() || config.has_disk, "files are touched without a disk");
+  NoteFiles(*this, file_orders, scope);
   Follow follow(*this, scope);
   follow.Run(events, orders);
-  CheckFiles(*this, commands);
-  last_commands_ = commands.size();
+  CheckFiles(*this, file_orders);
+  last_commands_ = file_orders.size();
   last_events_ = events.size();
   last_expiries_ = follow.expiries();
   last_orders_ = orders.size();
@@ -464,7 +465,7 @@ void World::EndOneCopy(Ticket ticket) {
   ApplyTime();
   const bool arrived = !fails && ended.lost.slot == kNoSlot;
   const std::optional<uint32_t> staged_in = on_order.CopyEnded(ticket, arrived);
-  core->CompleteCopy(ticket, fails ? absl::DataLossError("sim") : absl::OkStatus(), now);
+  core->Complete(Lane::kMemory, ticket, fails ? absl::DataLossError("sim") : absl::OkStatus(), now);
   Absorb({.reasons = Bit(RemovalReason::kLost), .ends_copy = true});
   if (staged_in.has_value()) FollowDroppedBackups(*this, *staged_in);
   // Clients learn of their losses later.

@@ -124,7 +124,7 @@ class World {
   // kept.
   void KeepEvents() { keep_events_ = true; }
   const std::vector<Event>& events() const { return events_; }
-  const std::vector<CopyOrder>& orders() const { return orders_; }
+  const std::vector<Order>& orders() const { return orders_; }
 
   // --- For operations (operations.h) ---
 
@@ -289,7 +289,7 @@ class World {
   bool time_applied_ = false;
   bool pins_expired_ = false;
   std::vector<Event> events_;
-  std::vector<CopyOrder> orders_;
+  std::vector<Order> orders_;
   ShadowTree shadow_tree_;
   ShadowAllocations allocations_;
   // Both draw the size of their chunks from the seed.

@@ -1,7 +1,6 @@
 #include "clients/pagoda_plan/replay/replay_core.h"
 
 #include <algorithm>
-#include <variant>
 
 #include "absl/memory/memory.h"
 #include "base/check.h"
@@ -83,7 +82,7 @@ absl::StatusOr<uint32_t> ReplayCore::Add(SequenceId sequence, absl::Span<const T
     const uint32_t matched_blocks = matched / tokens_per_block_;
     fetched_blocks_hit_ += matched_blocks - std::min(blocks_in_memory, matched_blocks);
   }
-  FinishCopies(now);
+  FinishOrders(now);
   return matched;
 }
 
@@ -91,7 +90,7 @@ absl::Status ReplayCore::Reserve(SequenceId sequence, uint32_t count, absl::Time
   ++report_.operations;
   const absl::StatusOr<SequenceGrowth> growth =
       manager_->sequences().ReserveTokens(session_, sequence, count, now);
-  FinishCopies(now);
+  FinishOrders(now);
   return growth.status();
 }
 
@@ -107,7 +106,7 @@ void ReplayCore::Free(SequenceId sequence, absl::Time now) {
   ++report_.operations;
   PAGODA_CHECK(manager_->sequences().FreeSequence(session_, sequence, now).ok(),
                "a request's sequence could not be freed");
-  FinishCopies(now);
+  FinishOrders(now);
   if (has_disk_) WriteToDisk(now);
 }
 
@@ -119,7 +118,7 @@ void ReplayCore::FetchFromDisk(const SequencePrompt& prompt, absl::Time now) {
     const absl::StatusOr<PrefetchedPrefix> prefetched = manager_->prefixes().Prefetch(
         prompt, now, {.target = PrefetchTarget::kMemory, .deadline = absl::InfiniteFuture()});
     if (!prefetched.ok() || prefetched->fetched_blocks == 0) return;
-    FinishCopies(now);
+    FinishOrders(now);
   }
 }
 
@@ -127,28 +126,23 @@ void ReplayCore::WriteToDisk(absl::Time now) {
   do {
     ++report_.operations;
     manager_->Maintain(now, 0);
-  } while (FinishCopies(now));
+  } while (FinishOrders(now));
 }
 
-bool ReplayCore::FinishCopies(absl::Time now) {
+bool ReplayCore::FinishOrders(absl::Time now) {
   bool any = false;
-  for (const CopyOrder& copy : manager_->TakeCopies()) {
-    any = true;
-    if (copy.source.tier != copy.target.tier) {
-      ++TierOf(copy.source).blocks_read;
-      ++TierOf(copy.target).blocks_written;
+  // An order that ends can cause others.
+  for (std::vector<Order> orders = manager_->TakeOrders(); !orders.empty();
+       orders = manager_->TakeOrders()) {
+    for (const Order& order : orders) {
+      if (order.kind != Order::Kind::kMove) continue;
+      any = true;
+      if (order.source.tier != order.target.tier) {
+        ++TierOf(order.source).blocks_read;
+        ++TierOf(order.target).blocks_written;
+      }
+      manager_->Complete(order.lane, order.ticket, absl::OkStatus(), now);
     }
-    manager_->CompleteCopy(copy.ticket, absl::OkStatus(), now);
-  }
-  if (!has_disk_) return any;
-  for (const FileCommand& command : manager_->TakeFileCommands()) {
-    const auto* order = std::get_if<FileOrder>(&command);
-    if (order == nullptr) continue;
-    any = true;
-    const bool is_read = order->lane == Lane::kFetch;
-    ++TierOf(is_read ? order->file : order->memory).blocks_read;
-    ++TierOf(is_read ? order->memory : order->file).blocks_written;
-    manager_->CompleteFile(order->lane, order->ticket, absl::OkStatus(), now);
   }
   return any;
 }

@@ -62,8 +62,8 @@ class ReplayCore {
         has_disk_(options.last_tier == LastTier::kDisk),
         report_(report) {}
 
-  // Returns whether there were any, or orders for a disk.
-  bool FinishCopies(absl::Time now);
+  // Carries out all orders. Returns whether there were any.
+  bool FinishOrders(absl::Time now);
   void FetchFromDisk(const SequencePrompt& prompt, absl::Time now);
   void WriteToDisk(absl::Time now);
   ReplayedTier& TierOf(SlotRef slot) { return report_.tiers[slot.tier.value()]; }

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "manager/api/cache_client.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 
 namespace pagoda {
 

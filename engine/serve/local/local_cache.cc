@@ -30,7 +30,7 @@ LocalCache::LocalCache(std::unique_ptr<PoolSet> pools, std::unique_ptr<BlockMana
 
 LocalCache::~LocalCache() {
   if (transfers_ != nullptr) transfers_->Stop();
-  manager_.SetTransfers(nullptr);
+  manager_.SetCarrier({Lane::kMemory}, nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<LocalCache>> LocalCache::Create(const Options& options) {
@@ -50,8 +50,9 @@ absl::StatusOr<std::unique_ptr<LocalCache>> LocalCache::Create(const Options& op
        .epoch = Epoch(1)});
   if (!core.ok()) return core.status();
   auto cache = absl::WrapUnique(new LocalCache(*std::move(pools), *std::move(core)));
-  const auto done = [manager = &cache->manager_](Ticket ticket, const absl::Status& status) {
-    manager->CompleteCopy(ticket, status);
+  const auto done = [manager = &cache->manager_](Lane lane, Ticket ticket,
+                                                 const absl::Status& status) {
+    manager->Complete(lane, ticket, status);
   };
   if (options.device.has_value()) {
     absl::StatusOr<std::unique_ptr<Transfers>> transfers =
@@ -64,7 +65,7 @@ absl::StatusOr<std::unique_ptr<LocalCache>> LocalCache::Create(const Options& op
     if (!transfers->started().ok()) return transfers->started();
     cache->transfers_ = std::move(transfers);
   }
-  cache->manager_.SetTransfers(cache->transfers_.get());
+  cache->manager_.SetCarrier({Lane::kMemory}, cache->transfers_.get());
   return cache;
 }
 

@@ -11,7 +11,6 @@
 #include <random>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -75,15 +74,10 @@ class Core {
     for (bool more = true; more;) {
       core_->Maintain(kNow, 0);
       more = false;
-      for (const CopyOrder& copy : core_->TakeCopies()) {
-        core_->CompleteCopy(copy.ticket, absl::OkStatus(), kNow);
+      for (const Order& order : core_->TakeOrders()) {
+        if (order.kind != Order::Kind::kMove) continue;
+        core_->Complete(order.lane, order.ticket, absl::OkStatus(), kNow);
         more = true;
-      }
-      for (const FileCommand& command : core_->TakeFileCommands()) {
-        if (const auto* order = std::get_if<FileOrder>(&command)) {
-          core_->CompleteFile(order->lane, order->ticket, absl::OkStatus(), kNow);
-          more = true;
-        }
       }
       core_->TakeEvents();
     }
@@ -201,21 +195,21 @@ class Ladder {
         *BlockManager::Create({.layout = layout_, .tiers = std::move(tiers), .epoch = Epoch{1}}),
         &log_);
     if (!folder.empty()) OpenDisk(folder);
-    transfers_ =
-        std::make_unique<HostTransfers>(pools_.get(), HostTransfers::Options{.num_threads = 2},
-                                        [this](Ticket ticket, const absl::Status& status) {
-                                          manager_->CompleteCopy(ticket, status);
-                                        });
-    manager_->SetTransfers(transfers_.get());
+    transfers_ = std::make_unique<HostTransfers>(
+        pools_.get(), HostTransfers::Options{.num_threads = 2},
+        [this](Lane lane, Ticket ticket, const absl::Status& status) {
+          manager_->Complete(lane, ticket, status);
+        });
+    manager_->SetCarrier({Lane::kMemory}, transfers_.get());
     client_ = *OpenLocalCacheClient(manager_.get(), "bench");
   }
   ~Ladder() {
     stalls_ = false;
     client_.reset();
     if (carrier_ != nullptr) Require(carrier_->WaitUntilIdle());
-    manager_->SetTransfers(nullptr);
+    manager_->SetCarrier({Lane::kMemory}, nullptr);
     transfers_.reset();
-    manager_->SetDisk(nullptr);
+    manager_->SetCarrier({Lane::kFetch, Lane::kBackup}, nullptr);
     carrier_.reset();
   }
 
@@ -268,9 +262,9 @@ class Ladder {
     carrier_ = std::make_unique<DiskCarrier>(pools_.get(), *std::move(files),
                                              std::move(recovery.ledgers), DiskCarrier::Options(),
                                              [this](Lane lane, Ticket ticket, absl::Status status) {
-                                               manager_->CompleteFile(lane, ticket, status);
+                                               manager_->Complete(lane, ticket, status);
                                              });
-    manager_->SetDisk(carrier_.get());
+    manager_->SetCarrier({Lane::kFetch, Lane::kBackup}, carrier_.get());
   }
   bool IsWriting() const {
     return manager_->Read(&BlockManager::Stats).windows[0].tiers[2].in_flight > 0;

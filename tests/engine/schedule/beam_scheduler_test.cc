@@ -575,7 +575,7 @@ TEST_P(BeamTest, HundredsOfRequestsOnASmallPool) {
          .options = {.max_step_tokens = 48, .max_running_sequences = 16},
          // From time to time a copy is lost.
          .before_copy =
-             [&random, seed](const CopyOrder&) {
+             [&random, seed](const Order&) {
                return seed == 3 && random() % 40 == 0 ? absl::DataLossError("planted")
                                                       : absl::OkStatus();
              },

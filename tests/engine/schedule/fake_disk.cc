@@ -1,76 +1,73 @@
 #include "tests/engine/schedule/fake_disk.h"
 
 #include <algorithm>
-#include <variant>
 
 #include "absl/types/span.h"
 #include "base/check.h"
 
 namespace pagoda {
 
-FakeDisk::FakeDisk(TestCache* cache) : cache_(*cache) { cache_.manager().SetDisk(this); }
+FakeDisk::FakeDisk(TestCache* cache) : cache_(*cache) {
+  cache_.manager().SetCarrier({Lane::kFetch, Lane::kBackup}, this);
+}
 
 FakeDisk::~FakeDisk() {
   HoldFetches(false);
   Run();
-  cache_.manager().SetDisk(nullptr);
+  cache_.manager().SetCarrier({Lane::kFetch, Lane::kBackup}, nullptr);
 }
 
-void FakeDisk::Submit(FileCommands commands) {
+void FakeDisk::Submit(absl::Span<const Order> orders) {
   absl::MutexLock lock(&mutex_);
-  for (FileCommand& command : commands) commands_.push_back(std::move(command));
+  orders_.insert(orders_.end(), orders.begin(), orders.end());
 }
 
 void FakeDisk::Run() {
   do {
     cache_.manager().Maintain(0);  // Orders backups.
     cache_.WaitForCopies();
-  } while (RunCommands());
+  } while (RunOrders());
 }
 
 // Returns whether there was anything to do.
-bool FakeDisk::RunCommands() {
-  FileCommands commands;
+bool FakeDisk::RunOrders() {
+  std::vector<Order> orders;
   {
     absl::MutexLock lock(&mutex_);
-    commands = std::exchange(commands_, {});
+    orders = std::exchange(orders_, {});
   }
   SharedManager& manager = cache_.manager();
-  for (const FileCommand& command : commands) {
-    if (const auto* erase = std::get_if<FileErase>(&command)) {
-      manager.CompleteFile(Lane::kBackup, erase->ticket, absl::OkStatus());
-    } else if (const auto* order = std::get_if<FileOrder>(&command)) {
-      if (order->lane == Lane::kFetch) {
-        fetches_.push_back(*order);
-        continue;
-      }
-      Write(*order);
-      manager.CompleteFile(Lane::kBackup, order->ticket, absl::OkStatus());
+  for (const Order& order : orders) {
+    if (order.lane == Lane::kFetch) {
+      fetches_.push_back(order);
+      continue;
     }
+    if (order.kind == Order::Kind::kMove) Write(order);
+    manager.Complete(order.lane, order.ticket, absl::OkStatus());
   }
-  if (holds_fetches_ || fetches_.empty()) return !commands.empty();
-  for (const FileOrder& fetch : std::exchange(fetches_, {})) {
+  if (holds_fetches_ || fetches_.empty()) return !orders.empty();
+  for (const Order& fetch : std::exchange(fetches_, {})) {
     const absl::Status status = outcome_();
     if (status.ok()) Read(fetch);
-    manager.CompleteFile(Lane::kFetch, fetch.ticket, status);
+    manager.Complete(Lane::kFetch, fetch.ticket, status);
   }
   return true;
 }
 
-void FakeDisk::Write(const FileOrder& backup) {
-  AwaitCopies(backup.after);
-  std::vector<std::vector<std::byte>>& block = blocks_[{backup.window_index, backup.file.slot}];
+void FakeDisk::Write(const Order& backup) {
+  AwaitCopies(backup.after[0]);
+  std::vector<std::vector<std::byte>>& block = blocks_[{backup.window_index, backup.target.slot}];
   block.clear();
-  for (const absl::Span<std::byte> bytes : Bytes(backup.window_index, backup.memory)) {
+  for (const absl::Span<std::byte> bytes : Bytes(backup.window_index, backup.source)) {
     block.emplace_back(bytes.begin(), bytes.end());
   }
 }
 
-void FakeDisk::Read(const FileOrder& fetch) {
-  AwaitCopies(fetch.after);
-  const auto& block = blocks_.at({fetch.window_index, fetch.file.slot});
+void FakeDisk::Read(const Order& fetch) {
+  AwaitCopies(fetch.after[0]);
+  const auto& block = blocks_.at({fetch.window_index, fetch.source.slot});
   size_t pool = 0;
-  for (const absl::Span<std::byte> bytes : Bytes(fetch.window_index, fetch.memory)) {
+  for (const absl::Span<std::byte> bytes : Bytes(fetch.window_index, fetch.target)) {
     std::copy(block[pool].begin(), block[pool].end(), bytes.begin());
     ++pool;
   }

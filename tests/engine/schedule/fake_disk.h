@@ -13,20 +13,19 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "manager/words/file_orders.h"
+#include "pools/carrier.h"
 #include "tests/engine/fixtures/test_cache.h"
 
 namespace pagoda {
 
 // All calls are on one thread; the cache can make its own on other threads.
-class FakeDisk final : public FileCommandSink {
+class FakeDisk final : public Carrier {
  public:
   // The cache's disk until this is destroyed.
   explicit FakeDisk(TestCache* cache);
   ~FakeDisk() override;
 
-  void Submit(FileCommands commands) override;
-  void MemoryCopiesDone(Ticket) override {}
+  void Submit(absl::Span<const Order> orders) override;
 
   // Carries out the orders, except held fetches, and the orders that follow from them.
   void Run();
@@ -41,17 +40,17 @@ class FakeDisk final : public FileCommandSink {
  private:
   using Place = std::pair<uint32_t, SlotIndex>;  // A window's index, and a slot of its file.
 
-  bool RunCommands();
-  void Write(const FileOrder& backup);
-  void Read(const FileOrder& fetch);
+  bool RunOrders();
+  void Write(const Order& backup);
+  void Read(const Order& fetch);
   void AwaitCopies(Ticket after);
   // The bytes of the slot in each pool of the window.
   std::vector<absl::Span<std::byte>> Bytes(uint32_t window_index, SlotRef slot);
 
   TestCache& cache_;
   absl::Mutex mutex_;
-  FileCommands commands_ ABSL_GUARDED_BY(mutex_);
-  std::deque<FileOrder> fetches_;  // Held.
+  std::vector<Order> orders_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Order> fetches_;  // Held.
   std::map<Place, std::vector<std::vector<std::byte>>> blocks_;
   bool holds_fetches_ = false;
   std::function<absl::Status()> outcome_ = [] { return absl::OkStatus(); };

@@ -32,7 +32,7 @@ CachedPrefix Cached(uint32_t matched, uint32_t cached) {
 }
 CachedPrefix Cached(uint32_t matched) { return Cached(matched, std::max(matched, 1000u)); }
 
-OperationResult Order(uint64_t ticket, uint32_t blocks) {
+OperationResult FetchOrdered(uint64_t ticket, uint32_t blocks) {
   return PrefetchedPrefix{.fetched_blocks = blocks, .fetch = Ticket(ticket)};
 }
 
@@ -43,7 +43,7 @@ class PrefixFetchesTest : public testing::Test {
              uint32_t blocks = 4) {
     ASSERT_TRUE(fetches_.Decide(sample, Cached(matched, cached), now).has_value());
     EXPECT_TRUE(fetches_.IsFetching(sample)) << "before its batch has run";
-    fetches_.Ordered(sample, Order(ticket, blocks), now);
+    fetches_.Ordered(sample, FetchOrdered(ticket, blocks), now);
     EXPECT_TRUE(fetches_.IsFetching(sample));
   }
 
@@ -92,14 +92,14 @@ TEST_F(PrefixFetchesTest, AnotherFetchFollowsOneThatBroughtAPart) {
   const std::optional<absl::Duration> wait = fetches_.Decide(kOne, Cached(0, 400), kStart);
   ASSERT_TRUE(wait.has_value());
   EXPECT_NEAR(absl::ToDoubleSeconds(*wait), 0.4, 1e-6);
-  fetches_.Ordered(kOne, Order(10, 25), kStart);
+  fetches_.Ordered(kOne, FetchOrdered(10, 25), kStart);
   fetches_.Heed(Ticket(10), kStart + milliseconds(50));
   fetches_.Probed(kOne, Cached(200), kStart + milliseconds(50));
   const std::optional<absl::Duration> left =
       fetches_.Decide(kOne, Cached(200, 400), kStart + milliseconds(50));
   ASSERT_TRUE(left.has_value());
   EXPECT_NEAR(absl::ToDoubleSeconds(*left), 0.35, 1e-6) << "of the time for all";
-  fetches_.Ordered(kOne, Order(20, 25), kStart + milliseconds(50));
+  fetches_.Ordered(kOne, FetchOrdered(20, 25), kStart + milliseconds(50));
   fetches_.Heed(Ticket(20), kStart + milliseconds(380));
   fetches_.Probed(kOne, Cached(300), kStart + milliseconds(380));
   EXPECT_FALSE(fetches_.Decide(kOne, Cached(300, 400), kStart + milliseconds(380)).has_value())
@@ -115,11 +115,11 @@ TEST_F(PrefixFetchesTest, APartMayMatchNothing) {
     return CachedPrefix{.matched_tokens = matched, .cached_tokens = 400, .disk_tokens = on_disk};
   };
   ASSERT_TRUE(fetches_.Decide(kOne, cached(0, 400), kStart).has_value());
-  fetches_.Ordered(kOne, Order(10, 25), kStart);
+  fetches_.Ordered(kOne, FetchOrdered(10, 25), kStart);
   fetches_.Heed(Ticket(10), kStart + milliseconds(10));
   fetches_.Probed(kOne, cached(0, 200), kStart + milliseconds(10));
   ASSERT_TRUE(fetches_.Decide(kOne, cached(0, 200), kStart + milliseconds(10)).has_value());
-  fetches_.Ordered(kOne, Order(20, 25), kStart + milliseconds(10));
+  fetches_.Ordered(kOne, FetchOrdered(20, 25), kStart + milliseconds(10));
   fetches_.Heed(Ticket(20), kStart + milliseconds(20));
   fetches_.Probed(kOne, cached(400, 0), kStart + milliseconds(20));
   EXPECT_FALSE(fetches_.Decide(kOne, cached(400, 0), kStart + milliseconds(20)).has_value());
@@ -190,7 +190,7 @@ TEST_F(PrefixFetchesTest, WaitsWithOthersForTheirFetches) {
   fetches_.Probed(kTwo, Cached(40), kStart + milliseconds(2));
   // Memory had no space for all of it at once.
   EXPECT_TRUE(fetches_.Decide(kTwo, Cached(40, 80), kStart + milliseconds(2)).has_value());
-  fetches_.Ordered(kTwo, Order(9, 5), kStart + milliseconds(2));
+  fetches_.Ordered(kTwo, FetchOrdered(9, 5), kStart + milliseconds(2));
   fetches_.Heed(Ticket(9), kStart + milliseconds(3));
   fetches_.Probed(kTwo, Cached(80), kStart + milliseconds(3));
   EXPECT_EQ(fetches_.Leave(kTwo), 40u) << "its own";
@@ -198,7 +198,7 @@ TEST_F(PrefixFetchesTest, WaitsWithOthersForTheirFetches) {
 
 TEST_F(PrefixFetchesTest, NothingIsWaitedForWhereNothingIsOnItsWay) {
   ASSERT_TRUE(fetches_.Decide(kOne, Cached(0, 80), kStart).has_value());
-  fetches_.Ordered(kOne, Order(0, 0), kStart);
+  fetches_.Ordered(kOne, FetchOrdered(0, 0), kStart);
   EXPECT_FALSE(fetches_.IsFetching(kOne));
   EXPECT_FALSE(fetches_.WantsMatch(kOne));
   ASSERT_TRUE(fetches_.Decide(kTwo, Cached(0, 80), kStart).has_value())
@@ -223,7 +223,7 @@ TEST_F(PrefixFetchesTest, AnotherSessionForgetsWhatWasOrdered) {
 TEST_F(PrefixFetchesTest, AnAnswerToOneThatHasEndedIsNobodys) {
   ASSERT_TRUE(fetches_.Decide(kOne, Cached(0, 80), kStart).has_value());
   fetches_.Leave(kOne);
-  fetches_.Ordered(kOne, Order(5, 4), kStart);
+  fetches_.Ordered(kOne, FetchOrdered(5, 4), kStart);
   EXPECT_FALSE(fetches_.any_fetching());
 }
 

@@ -149,7 +149,7 @@ TEST_P(CrowdTest, FiveHundredRequestsOnASmallPool) {
                  .options = {.max_step_tokens = 48, .max_running_sequences = 24},
                  // From time to time a copy is lost.
                  .before_copy =
-                     [&random, seed](const CopyOrder&) {
+                     [&random, seed](const Order&) {
                        return seed == 3 && random() % 50 == 0 ? absl::DataLossError("planted")
                                                               : absl::OkStatus();
                      },

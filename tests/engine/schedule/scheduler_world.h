@@ -57,7 +57,7 @@ class SchedulerWorld {
     std::vector<WindowSize> windows = {kFullAttention};
     TestCache::Sizes blocks = {.primary_blocks = 64};
     Scheduler::Options options;
-    std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
+    std::function<absl::Status(const Order&)> before_copy = nullptr;
     uint32_t period = 0;  // See ArithmeticModel.
     std::vector<TenantOptions> tenants;
     // Behind this position, some of the model's logits are NaN: one of them, a different one each

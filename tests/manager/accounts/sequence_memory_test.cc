@@ -43,8 +43,8 @@ class SequenceMemoryTest : public ::testing::Test {
     return core_->Execute(session, operation, now_);
   }
   void FinishCopies() {
-    for (const CopyOrder& copy : core_->TakeCopies()) {
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    for (const Order& copy : core_->TakeOrders()) {
+      core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
     }
   }
   TenantUsage Usage(TenantId tenant) const { return core_->lists().TenantUses()[tenant.value()]; }

@@ -193,8 +193,8 @@ TEST_F(TenantsTest, ARefusalNamesTheLimitThatRefuses) {
   const SessionId open = Open(kRed), blue = Open(kBlue), trusted = Open(kDefaultTenant);
   Cache(trusted, Prompt(1, 1));
   ASSERT_TRUE(Run(trusted, OffloadPrefix{.tokens = Prompt(1, 1)}).ok());
-  for (const CopyOrder& copy : core_->TakeCopies()) {
-    core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+  for (const Order& copy : core_->TakeOrders()) {
+    core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
   }
   ASSERT_TRUE(Run(open, PinPrefix{.tokens = Prompt(1, 1)}).ok());
   ASSERT_TRUE(Run(blue, AllocateBlocks{kFullAttention, kBlocks - 2}).ok());
@@ -287,8 +287,8 @@ TEST_F(TenantsTest, TheHostTierHasItsOwnQuota) {
   for (TokenId first = 1; first <= 6; ++first) {
     Cache(red, Prompt(first, 2));
     Cache(blue, Prompt(first, 2));
-    for (const CopyOrder& copy : core_->TakeCopies()) {
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    for (const Order& copy : core_->TakeOrders()) {
+      core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
     }
   }
   const auto uses = core_->lists().TenantUses();
@@ -343,9 +343,10 @@ class TenantsCrowdTest : public TenantsTest {
 void TenantsCrowdTest::Step(uint32_t step) {
   now_ += absl::Milliseconds(1);
   Operate(DrawSubject(), step);
-  for (const CopyOrder& copy : core_->TakeCopies()) {
+  for (const Order& copy : core_->TakeOrders()) {
     const bool fails = Below(20) == 0;
-    core_->CompleteCopy(copy.ticket, fails ? absl::DataLossError("test") : absl::OkStatus(), now_);
+    core_->Complete(copy.lane, copy.ticket, fails ? absl::DataLossError("test") : absl::OkStatus(),
+                    now_);
   }
   core_->CheckInvariants();  // Which holds every account against its quota.
 }
@@ -456,8 +457,8 @@ TEST_F(TenantsTest, ACopyThatCannotBeChargedIsGivenUp) {
   const NamespaceKey red{.tenant = "red"};
   const std::vector<TokenId> path = Prompt(100, 2), pinned = Prompt(300, 1);
   const auto settle = [&] {
-    for (const CopyOrder& copy : core_->TakeCopies()) {
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    for (const Order& copy : core_->TakeOrders()) {
+      core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
     }
     core_->CheckInvariants();
   };

@@ -71,8 +71,8 @@ TraceResult RunTrace(const std::vector<BlockPrompt>& requests, const TraceRun& r
   uint64_t asked = 0, hits = 0;
   std::vector<TokenId> tokens;
   const auto finish_copies = [&] {
-    for (const CopyOrder& copy : core->TakeCopies()) {
-      core->CompleteCopy(copy.ticket, absl::OkStatus(), now);
+    for (const Order& copy : core->TakeOrders()) {
+      core->Complete(copy.lane, copy.ticket, absl::OkStatus(), now);
     }
   };
   for (const BlockPrompt& request : requests) {

@@ -78,8 +78,8 @@ class LivesTest : public ::testing::Test {
   }
   void Pass(absl::Duration time) { now_ += time; }
   void CompleteCopies() {
-    for (const CopyOrder& copy : core_->TakeCopies()) {
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    for (const Order& copy : core_->TakeOrders()) {
+      core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
     }
   }
   ReuseIntervals::Histograms Intervals() const { return core_->Stats().windows[0].reuse_intervals; }

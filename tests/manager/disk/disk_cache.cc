@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <memory>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -263,22 +264,23 @@ void DiskCache::Backup(uint32_t w) {
   const DiskPath& path = *possible[Random(static_cast<uint32_t>(possible.size()))];
   const std::string name = path.Name();
   if (options_.on_write) options_.on_write(w, name);
-  FileOrder order = {.lane = Lane::kBackup,
-                     .ticket = Ticket(++backup_ticket_),
-                     .window_index = w,
-                     .memory = {kPrimaryTier, SlotIndex(*memory)},
-                     .file = {Tier(1), SlotIndex(*slot)},
-                     .content = SlotContent{.tokens = path.tokens.back()}};
+  Order order = {.lane = Lane::kBackup,
+                 .ticket = Ticket(++backup_ticket_),
+                 .window_index = w,
+                 .source = {kPrimaryTier, SlotIndex(*memory)},
+                 .target = {Tier(1), SlotIndex(*slot)}};
+  SlotContent content{.tokens = path.tokens.back()};
   Written written = {.number = ++last_number_, .name = name};
   if (path.tokens.size() == 1) {
-    order.content->name_space = path.Key();
+    content.name_space = path.Key();
   } else {
     const Entry& parent = windows_[w].at(path.Parent().Name());
-    order.content->parent = {BlockId(1), Generation(1)};
-    order.parent_file = SlotIndex(parent.slot);
+    content.parent = {BlockId(1), Generation(1)};
+    order.parent = SlotIndex(parent.slot);
     const std::optional<Written>& above = model_[w][parent.slot];
     written.parent = above.has_value() ? above->number : ~uint64_t{0};
   }
+  order.content = std::make_shared<const SlotContent>(std::move(content));
   model_[w][*slot] = std::move(written);
   windows_[w][name] = {.path = path, .slot = *slot, .is_busy = true};
   busy_slots_[w].insert(*slot);
@@ -288,13 +290,13 @@ void DiskCache::Backup(uint32_t w) {
   std::vector<std::byte> bytes = BytesOf(path, w);
   if (!waits) {
     Fill(w, *memory, bytes);
-    return carrier_->Submit({std::move(order)});
+    return carrier_->Submit({order});
   }
   // A copy into the memory's slot is still under way.
   std::vector<std::byte> before(bytes.size(), std::byte{0x5a});
   Fill(w, *memory, before);
-  order.after = Ticket(++memory_ticket_);
-  carrier_->Submit({std::move(order)});
+  order.after = {Ticket(++memory_ticket_)};
+  carrier_->Submit({order});
   Fill(w, *memory, bytes);
   carrier_->MemoryCopiesDone(Ticket(memory_ticket_));
 }
@@ -308,11 +310,11 @@ void DiskCache::Fetch(uint32_t w, const Entry& entry) {
   busy_memory_[w].insert(*memory);
   orders_[{Lane::kFetch, ticket}] = {
       .window_index = w, .name = entry.path.Name(), .memory = *memory};
-  carrier_->Submit({FileOrder{.lane = Lane::kFetch,
-                              .ticket = ticket,
-                              .window_index = w,
-                              .memory = {kPrimaryTier, SlotIndex(*memory)},
-                              .file = {Tier(1), SlotIndex(entry.slot)}}});
+  carrier_->Submit({Order{.lane = Lane::kFetch,
+                          .ticket = ticket,
+                          .window_index = w,
+                          .source = {Tier(1), SlotIndex(entry.slot)},
+                          .target = {kPrimaryTier, SlotIndex(*memory)}}});
 }
 
 // A block with all blocks below it.
@@ -328,7 +330,10 @@ void DiskCache::Drop(uint32_t w) {
 
 // The same, and everything that was dropped before.
 void DiskCache::Erase(uint32_t w) {
-  FileErase erase = {.ticket = Ticket(backup_ticket_ + 1), .window_index = w};
+  Order erase = {.lane = Lane::kBackup,
+                 .kind = Order::Kind::kErase,
+                 .ticket = Ticket(backup_ticket_ + 1),
+                 .window_index = w};
   std::set<std::string> left;
   if (!windows_[w].empty()) {
     const std::string name =
@@ -349,25 +354,26 @@ void DiskCache::Erase(uint32_t w) {
   for (uint32_t slot = 0; slot < kFileSlots[w]; ++slot) {
     if (!kept.contains(slot)) model_[w][slot].reset();
   }
-  Order order = {.window_index = w};
+  Ordered order = {.window_index = w};
   for (const DiskPath& path : Paths()) {
     if (!left.contains(path.Name())) order.erased.push_back(path.Name());
   }
   for (const SlotIndex slot : erase.slots) busy_slots_[w].insert(slot.value());
   orders_[{Lane::kBackup, erase.ticket}] = std::move(order);
-  carrier_->Submit({std::move(erase)});
+  carrier_->Submit({erase});
   Settle();
 }
 
 void DiskCache::Reset(uint32_t w) {
   Settle();
   const Ticket ticket(++backup_ticket_);
-  Order order = {.window_index = w};
+  Ordered order = {.window_index = w};
   for (const DiskPath& path : Paths()) order.erased.push_back(path.Name());
   windows_[w].clear();
   std::fill(model_[w].begin(), model_[w].end(), std::nullopt);
   orders_[{Lane::kBackup, ticket}] = std::move(order);
-  carrier_->Submit({FileErase{.ticket = ticket, .window_index = w, .what = FileErase::What::kAll}});
+  carrier_->Submit({Order{
+      .lane = Lane::kBackup, .kind = Order::Kind::kEraseAll, .ticket = ticket, .window_index = w}});
   Settle();
 }
 
@@ -395,7 +401,7 @@ void DiskCache::Settle() {
 void DiskCache::Settled(Lane lane, Ticket ticket, const absl::Status& status) {
   const auto it = orders_.find({lane, ticket});
   if (it == orders_.end()) std::abort();  // Reported twice, or never ordered.
-  const Order order = std::move(it->second);
+  const Ordered order = std::move(it->second);
   orders_.erase(it);
   if (!status.ok() && !options_.may_fail) {
     std::cerr << status << "\n";
@@ -429,7 +435,10 @@ void DiskCache::Forget(uint32_t w, const std::string& name) {
       ++it;
       continue;
     }
-    carrier_->Submit({FileDrop{.window_index = w, .slot = SlotIndex(it->second.slot)}});
+    carrier_->Submit({Order{.lane = Lane::kBackup,
+                            .kind = Order::Kind::kDrop,
+                            .window_index = w,
+                            .target = {Tier(1), SlotIndex(it->second.slot)}}});
     it = windows_[w].erase(it);
   }
 }

@@ -100,7 +100,7 @@ class DiskCache {
     uint32_t slot = 0;
     bool is_busy = false;  // An order of its slot is not settled.
   };
-  struct Order {
+  struct Ordered {
     uint32_t window_index = 0;
     std::string name;  // Empty for an erase.
     uint32_t memory = 0;
@@ -132,7 +132,7 @@ class DiskCache {
   Files model_;
   uint64_t last_number_ = 0;
   uint64_t backup_ticket_ = 0, fetch_ticket_ = 0, memory_ticket_ = 0;
-  std::map<std::pair<Lane, Ticket>, Order> orders_;
+  std::map<std::pair<Lane, Ticket>, Ordered> orders_;
   uint64_t whole_ = 0;
   std::set<std::pair<uint32_t, std::string>> lost_;
   std::string wrong_;

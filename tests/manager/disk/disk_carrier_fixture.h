@@ -112,20 +112,21 @@ class DiskCarrierFixture : public testing::Test {
     return held;
   }
 
-  FileOrder BackupOf(uint32_t w, uint32_t slot, uint32_t number, uint32_t memory = 0) {
+  Order BackupOf(uint32_t w, uint32_t slot, uint32_t number, uint32_t memory = 0) {
     return {.lane = Lane::kBackup,
             .ticket = Ticket(++ticket_),
             .window_index = w,
-            .memory = {kPrimaryTier, SlotIndex(memory)},
-            .file = {Tier(1), SlotIndex(slot)},
-            .content = SlotContent{.tokens = PathOf(number).tokens[0]}};
+            .source = {kPrimaryTier, SlotIndex(memory)},
+            .target = {Tier(1), SlotIndex(slot)},
+            .content = std::make_shared<const SlotContent>(
+                SlotContent{.tokens = PathOf(number).tokens[0]})};
   }
-  FileOrder FetchOf(uint32_t w, uint32_t slot, uint32_t memory = 1) {
+  Order FetchOf(uint32_t w, uint32_t slot, uint32_t memory = 1) {
     return {.lane = Lane::kFetch,
             .ticket = Ticket(++ticket_),
             .window_index = w,
-            .memory = {kPrimaryTier, SlotIndex(memory)},
-            .file = {Tier(1), SlotIndex(slot)}};
+            .source = {Tier(1), SlotIndex(slot)},
+            .target = {kPrimaryTier, SlotIndex(memory)}};
   }
   // Waits for the report.
   absl::Status Await(Lane lane, Ticket ticket) {
@@ -144,11 +145,9 @@ class DiskCarrierFixture : public testing::Test {
     const absl::MutexLock lock(&mutex_);
     return reports_.size();
   }
-  absl::Status Run(FileOrder order) {
-    const Lane lane = order.lane;
-    const Ticket ticket = order.ticket;
-    carrier_->Submit({std::move(order)});
-    return Await(lane, ticket);
+  absl::Status Run(const Order& order) {
+    carrier_->Submit({order});
+    return Await(order.lane, order.ticket);
   }
   absl::Status Backup(uint32_t w, uint32_t slot, uint32_t number) {
     Fill(w, 0, BytesOf(PathOf(number), w));
@@ -162,14 +161,18 @@ class DiskCarrierFixture : public testing::Test {
     return status;
   }
   absl::Status Erase(uint32_t w, std::vector<SlotIndex> slots,
-                     FileErase::What what = FileErase::What::kSlots) {
-    const Ticket ticket(++ticket_);
-    carrier_->Submit(
-        {FileErase{.ticket = ticket, .window_index = w, .what = what, .slots = std::move(slots)}});
-    return Await(Lane::kBackup, ticket);
+                     Order::Kind kind = Order::Kind::kErase) {
+    return Run({.lane = Lane::kBackup,
+                .kind = kind,
+                .ticket = Ticket(++ticket_),
+                .window_index = w,
+                .slots = std::move(slots)});
   }
   void Drop(uint32_t w, uint32_t slot) {
-    carrier_->Submit({FileDrop{.window_index = w, .slot = SlotIndex(slot)}});
+    carrier_->Submit({Order{.lane = Lane::kBackup,
+                            .kind = Order::Kind::kDrop,
+                            .window_index = w,
+                            .target = {Tier(1), SlotIndex(slot)}}});
   }
   DiskStats::Window Stats(uint32_t w) { return carrier_->stats().windows[w]; }
   void Fail(Kind kind, int error) {

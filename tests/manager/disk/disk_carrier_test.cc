@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -41,8 +42,8 @@ TEST_F(DiskCarrierTest, WhatIsWrittenIsReadAlsoAfterARestart) {
 
 TEST_F(DiskCarrierTest, OrdersWaitForTheMemoryCopiesThatTheyName) {
   Fill(kFull, 0, Bytes(11 * 1024));
-  FileOrder backup = BackupOf(kFull, 0, 1), other = BackupOf(kSliding, 0, 2);
-  backup.after = Ticket(7);
+  Order backup = BackupOf(kFull, 0, 1), other = BackupOf(kSliding, 0, 2);
+  backup.after = {Ticket(7)};
   carrier_->Submit({backup, other});
   EXPECT_TRUE(Await(Lane::kBackup, other.ticket).ok()) << "of another window";
   carrier_->MemoryCopiesDone(Ticket(6));
@@ -52,8 +53,8 @@ TEST_F(DiskCarrierTest, OrdersWaitForTheMemoryCopiesThatTheyName) {
   carrier_->MemoryCopiesDone(Ticket(7));
   ASSERT_TRUE(Await(Lane::kBackup, backup.ticket).ok());
   EXPECT_TRUE(Fetch(kFull, 0, 1).ok());
-  FileOrder late = FetchOf(kFull, 0, 1), ready = FetchOf(kFull, 0, 2);
-  late.after = Ticket(9);
+  Order late = FetchOf(kFull, 0, 1), ready = FetchOf(kFull, 0, 2);
+  late.after = {Ticket(9)};
   carrier_->Submit({late, ready});
   EXPECT_TRUE(Await(Lane::kFetch, ready.ticket).ok()) << "it waits for nothing";
   absl::SleepFor(absl::Milliseconds(20));
@@ -63,18 +64,19 @@ TEST_F(DiskCarrierTest, OrdersWaitForTheMemoryCopiesThatTheyName) {
 }
 
 TEST_F(DiskCarrierTest, OrdersThatCannotBeCarriedOutAreReportedWithTheReason) {
-  FileOrder order = BackupOf(kFull, 16, 1);
+  Order order = BackupOf(kFull, 16, 1);
   EXPECT_EQ(Run(order).code(), Code::kInvalidArgument);
   order = BackupOf(kFull, 0, 1, 8);
   EXPECT_EQ(Run(order).code(), Code::kInvalidArgument);
   order = BackupOf(kFull, 0, 1);
-  order.memory = {Tier(1), SlotIndex(3)};
+  order.source = {Tier(1), SlotIndex(3)};
   EXPECT_EQ(Run(order).code(), Code::kInvalidArgument);
   order = BackupOf(kFull, 0, 1);
-  order.parent_file = SlotIndex(5);
+  order.parent = SlotIndex(5);
   EXPECT_EQ(Run(order).code(), Code::kNotFound) << "no parent there";
   order = BackupOf(kFull, 0, 1);
-  order.content->tokens.resize(800);
+  order.content =
+      std::make_shared<const SlotContent>(SlotContent{.tokens = std::vector<TokenId>(800)});
   const absl::Status too_large = Run(order);
   EXPECT_EQ(too_large.code(), Code::kOutOfRange);
   EXPECT_THAT(std::string(too_large.message()), HasSubstr("3072"));
@@ -104,7 +106,7 @@ TEST_F(DiskCarrierTest, AnEraseTakesWhatWasDroppedAndNotWhatWasWrittenSince) {
   EXPECT_EQ(Fetch(kFull, 3, 3).code(), Code::kDataLoss);
   Start();
   EXPECT_EQ(recovered_, 2u);
-  ASSERT_TRUE(Erase(kFull, {}, FileErase::What::kAll).ok());
+  ASSERT_TRUE(Erase(kFull, {}, Order::Kind::kEraseAll).ok());
   EXPECT_EQ(Fetch(kFull, 1, 7).code(), Code::kDataLoss);
   Start();
   EXPECT_EQ(recovered_, 0u);
@@ -114,13 +116,18 @@ TEST_F(DiskCarrierTest, AnEraseTakesWhatWasDroppedAndNotWhatWasWrittenSince) {
 TEST_F(DiskCarrierTest, AnEraseComesAfterTheBackupsBeforeIt) {
   ASSERT_TRUE(Backup(kFull, 0, 1).ok());
   Drop(kFull, 0);
-  FileOrder backup = BackupOf(kFull, 0, 2), behind = BackupOf(kFull, 1, 2);
-  backup.after = Ticket(1);
+  Order backup = BackupOf(kFull, 0, 2), behind = BackupOf(kFull, 1, 2);
+  backup.after = {Ticket(1)};
   const Ticket erase(behind.ticket.value() + 1);
   ticket_ = erase.value();
   behind.ticket = erase;
   const Ticket erase_ticket(erase.value() - 1);
-  carrier_->Submit({backup, FileErase{.ticket = erase_ticket, .window_index = kFull}, behind});
+  carrier_->Submit({backup,
+                    {.lane = Lane::kBackup,
+                     .kind = Order::Kind::kErase,
+                     .ticket = erase_ticket,
+                     .window_index = kFull},
+                    behind});
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_FALSE(IsReported(Lane::kBackup, erase_ticket));
   EXPECT_FALSE(IsReported(Lane::kBackup, behind.ticket));
@@ -175,24 +182,27 @@ TEST_F(DiskCarrierTest, StopReportsEverythingOnce) {
     on_report_ = [&](Lane) {
       // While Stop waits.
       if (!submitted.exchange(true)) {
-        carrier_->Submit({FileOrder{.lane = Lane::kFetch,
-                                    .ticket = Ticket(1000),
-                                    .window_index = kSliding,
-                                    .memory = {kPrimaryTier, SlotIndex(5)},
-                                    .file = {Tier(1), SlotIndex(9)}}});
+        carrier_->Submit({Order{.lane = Lane::kFetch,
+                                .ticket = Ticket(1000),
+                                .window_index = kSliding,
+                                .source = {Tier(1), SlotIndex(9)},
+                                .target = {kPrimaryTier, SlotIndex(5)}}});
       }
     };
-    FileCommands commands;
+    std::vector<Order> orders;
     for (uint32_t slot = 0; slot < 12; ++slot) {
-      commands.push_back(BackupOf(kFull, slot, slot));
+      orders.push_back(BackupOf(kFull, slot, slot));
       // These copies are never reported as done.
-      if (slot >= 6) std::get<FileOrder>(commands.back()).after = Ticket(5);
+      if (slot >= 6) orders.back().after = {Ticket(5)};
     }
-    commands.push_back(FileErase{.ticket = Ticket(++ticket_), .window_index = kFull});
-    FileOrder fetch = FetchOf(kFull, 15);
-    fetch.after = Ticket(5);
-    commands.push_back(fetch);
-    carrier_->Submit(std::move(commands));
+    orders.push_back({.lane = Lane::kBackup,
+                      .kind = Order::Kind::kErase,
+                      .ticket = Ticket(++ticket_),
+                      .window_index = kFull});
+    Order fetch = FetchOf(kFull, 15);
+    fetch.after = {Ticket(5)};
+    orders.push_back(fetch);
+    carrier_->Submit(orders);
     absl::SleepFor(absl::Microseconds(round * 150));
     carrier_->Stop();
     const size_t reports = num_reports();

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -134,9 +135,11 @@ TEST_F(DiskFaultsTest, FailedWritesMakeAFileReadOnlyAndFailedReadsTurnItOff) {
 
 TEST_F(DiskFaultsTest, ABlockBelowAFailedBackupDoesNotReturn) {
   Fail(Kind::kWrite, EIO);
-  FileOrder parent = BackupOf(kFull, 0, 1), child = BackupOf(kFull, 1, 2);
-  child.parent_file = SlotIndex(0);
-  child.content->parent = {BlockId(1), Generation(1)};
+  Order parent = BackupOf(kFull, 0, 1), child = BackupOf(kFull, 1, 2);
+  child.parent = SlotIndex(0);
+  SlotContent content = *child.content;
+  content.parent = {BlockId(1), Generation(1)};
+  child.content = std::make_shared<const SlotContent>(content);
   EXPECT_FALSE(Run(parent).ok());
   Fail(Kind::kWrite, 0);
   EXPECT_EQ(Run(child).code(), Code::kNotFound);
@@ -147,15 +150,16 @@ TEST_F(DiskFaultsTest, ABlockBelowAFailedBackupDoesNotReturn) {
 TEST_F(DiskFaultsTest, AnEraseTakesTheOldBlockUnderABackupThatNeverTouchedItsSlot) {
   ASSERT_TRUE(Backup(kFull, 0, 1).ok());
   Drop(kFull, 0);
-  FileOrder order = BackupOf(kFull, 0, 2);
-  order.content->tokens.resize(800);  // Its record does not fit.
+  Order order = BackupOf(kFull, 0, 2);  // Its record does not fit.
+  order.content =
+      std::make_shared<const SlotContent>(SlotContent{.tokens = std::vector<TokenId>(800)});
   const Ticket backup = order.ticket, erase(++ticket_);
   // Both in one list: when the erase is submitted, the slot belongs to the backup.
-  FileCommands commands;
-  commands.push_back(std::move(order));
-  commands.push_back(FileErase{
-      .ticket = erase, .window_index = kFull, .what = FileErase::What::kSlots, .slots = {}});
-  carrier_->Submit(std::move(commands));
+  carrier_->Submit({order,
+                    {.lane = Lane::kBackup,
+                     .kind = Order::Kind::kErase,
+                     .ticket = erase,
+                     .window_index = kFull}});
   EXPECT_EQ(Await(Lane::kBackup, backup).code(), Code::kOutOfRange);
   EXPECT_TRUE(Await(Lane::kBackup, erase).ok());
   Start();
@@ -218,7 +222,7 @@ TEST_F(DiskFaultsTest, AVanishedFileIsTurnedOffAndTheCarrierLives) {
 TEST_F(DiskFaultsTest, AStalledDiskDelaysItsOwnLanesAlone) {
   ASSERT_TRUE(Backup(kFull, 0, 1).ok());
   GateOf(kFull, Kind::kWrite).Close();
-  const FileOrder stuck = BackupOf(kFull, 1, 2, 2);
+  const Order stuck = BackupOf(kFull, 1, 2, 2);
   carrier_->Submit({stuck});
   EXPECT_TRUE(Fetch(kFull, 0, 1).ok()) << "the fetches of the file go on";
   EXPECT_TRUE(Backup(kSliding, 0, 1).ok());
@@ -228,7 +232,7 @@ TEST_F(DiskFaultsTest, AStalledDiskDelaysItsOwnLanesAlone) {
   EXPECT_TRUE(Await(Lane::kBackup, stuck.ticket).ok());
 
   GateOf(kFull, Kind::kRead).Close();
-  const FileOrder fetch = FetchOf(kFull, 0, 3);
+  const Order fetch = FetchOf(kFull, 0, 3);
   carrier_->Submit({fetch});
   EXPECT_TRUE(Backup(kFull, 2, 3).ok()) << "the backups of the file go on";
   EXPECT_TRUE(Fetch(kSliding, 0, 1).ok());
@@ -272,9 +276,9 @@ TEST_F(DiskFaultsTest, BackupsLeavePlacesToFetches) {
   };
   Start();
   most = 0;
-  FileCommands commands;
-  for (uint32_t slot = 0; slot < 16; ++slot) commands.push_back(BackupOf(kFull, slot, 1));
-  carrier_->Submit(std::move(commands));
+  std::vector<Order> orders;
+  for (uint32_t slot = 0; slot < 16; ++slot) orders.push_back(BackupOf(kFull, slot, 1));
+  carrier_->Submit(orders);
   EXPECT_TRUE(carrier_->WaitUntilIdle().ok());
   EXPECT_EQ(num_reports(), 16u);
   EXPECT_GE(most.load(), 2);

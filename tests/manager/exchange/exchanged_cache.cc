@@ -78,21 +78,21 @@ ExchangedCache::ExchangedCache(const Options& options) {
       pools_.get(),
       HostTransfers::Options{
           .before_copy =
-              [delay = options.copy_delay, fail = options.copies_fail](const CopyOrder&) {
+              [delay = options.copy_delay, fail = options.copies_fail](const Order&) {
                 absl::SleepFor(delay);
                 return fail != nullptr && *fail ? absl::InternalError("planned") : absl::OkStatus();
               }},
-      [this](Ticket ticket, const absl::Status& status) {
-        manager_->CompleteCopy(ticket, status);
+      [this](Lane lane, Ticket ticket, const absl::Status& status) {
+        manager_->Complete(lane, ticket, status);
       });
-  manager_->SetTransfers(transfers_.get());
+  manager_->SetCarrier({Lane::kMemory}, transfers_.get());
   client_ = Require(OpenLocalCacheClient(manager_.get(), "engine"));
 }
 
 ExchangedCache::~ExchangedCache() {
   client_.reset();
   transfers_->Stop();
-  manager_->SetTransfers(nullptr);
+  manager_->SetCarrier({Lane::kMemory}, nullptr);
 }
 
 void ExchangedCache::CheckBlock(const BlockHandle& block, const Tokens& tokens, uint32_t index) {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -104,14 +103,9 @@ class DiskLadder {
     bool any = false;
     for (bool more = true; more; any = any || more) {
       more = false;
-      for (const CopyOrder& copy : core_->TakeCopies()) {
-        core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
-        more = true;
-      }
-      for (const FileCommand& command : core_->TakeFileCommands()) {
-        const auto* order = std::get_if<FileOrder>(&command);
-        if (order == nullptr) continue;
-        core_->CompleteFile(order->lane, order->ticket, absl::OkStatus(), now_);
+      for (const Order& order : core_->TakeOrders()) {
+        if (order.kind != Order::Kind::kMove) continue;
+        core_->Complete(order.lane, order.ticket, absl::OkStatus(), now_);
         more = true;
       }
     }

@@ -169,8 +169,8 @@ class PolicyFactsTest : public ::testing::Test {
   // The calls since the last check, after every invariant is checked.
   std::vector<std::string> TakeHeard() {
     core_->CheckInvariants();
-    for (const CopyOrder& copy : core_->TakeCopies()) {
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    for (const Order& copy : core_->TakeOrders()) {
+      core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
     }
     return std::exchange(heard_.calls, {});
   }

@@ -265,8 +265,8 @@ class Twins {
     return same;
   }
   void EndCopies(BlockManager& core) {
-    for (const CopyOrder& order : core.TakeCopies()) {
-      core.CompleteCopy(order.ticket, absl::OkStatus(), now_);
+    for (const Order& order : core.TakeOrders()) {
+      core.Complete(order.lane, order.ticket, absl::OkStatus(), now_);
     }
   }
 

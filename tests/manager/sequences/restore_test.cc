@@ -128,8 +128,8 @@ TEST(RestoreTest, ARandomCacheIsTheSameAfterwards) {
             .IgnoreError();
       }
       slots.Apply(core->TakeSlotChanges());
-      for (const CopyOrder& copy : core->TakeCopies()) {
-        core->CompleteCopy(copy.ticket, absl::OkStatus(), now);
+      for (const Order& copy : core->TakeOrders()) {
+        core->Complete(copy.lane, copy.ticket, absl::OkStatus(), now);
       }
       slots.Apply(core->TakeSlotChanges());
     }

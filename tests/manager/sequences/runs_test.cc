@@ -132,8 +132,8 @@ class Twins {
     const absl::Status one = call(runs_), two = call(single_);
     EXPECT_EQ(one, two);
     for (World* world : {&runs_, &single_}) {
-      for (const CopyOrder& copy : world->core().TakeCopies()) {
-        world->core().CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+      for (const Order& copy : world->core().TakeOrders()) {
+        world->core().Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
       }
     }
     return one.ok();

@@ -1,7 +1,7 @@
 #include "manager/services/write_budget.h"
 
 #include "gtest/gtest.h"
-#include "manager/services/file_lanes.h"
+#include "manager/services/order_lanes.h"
 #include "manager/tiers/backup_queue.h"
 
 namespace pagoda {
@@ -67,10 +67,11 @@ TEST(BackupQueueTest, AFullQueueForgetsTheOldestOfItsLowestClass) {
   EXPECT_EQ(queue.size(), BackupQueue::kMaxBlocks);
 }
 
-TEST(FileLanesTest, ALaneIsCompleteUpToItsFirstOpenTicket) {
-  FileLanes lanes;
-  const Ticket first = lanes.Give(Lane::kFetch, 0), second = lanes.Give(Lane::kFetch, 1);
-  EXPECT_EQ(lanes.Give(Lane::kBackup, 0), Ticket{1}) << "each lane counts by itself";
+TEST(OrderLanesTest, ALaneIsCompleteUpToItsFirstOpenTicket) {
+  OrderLanes lanes;
+  const Ticket first = lanes.Add({.lane = Lane::kFetch, .window_index = 0});
+  const Ticket second = lanes.Add({.lane = Lane::kFetch, .window_index = 1});
+  EXPECT_EQ(lanes.Add({.lane = Lane::kBackup}), Ticket{1}) << "each lane counts by itself";
   EXPECT_EQ(lanes.Report(Lane::kFetch, second), 1u);
   lanes.Close(Lane::kFetch, second);
   EXPECT_EQ(lanes.completed(Lane::kFetch), Ticket{0});

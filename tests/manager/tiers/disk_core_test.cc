@@ -6,7 +6,6 @@
 #include <numeric>
 #include <optional>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -61,19 +60,18 @@ class DiskCoreTest : public testing::Test {
   void Settle() {
     for (bool more = true; more;) {
       more = false;
-      for (const CopyOrder& copy : core_->TakeCopies()) {
-        core_->CompleteCopy(copy.ticket,
-                            copies_fail_ ? absl::InternalError("bad") : absl::OkStatus(), now_);
-        more = true;
-      }
-    }
-    for (FileCommand& command : core_->TakeFileCommands()) {
-      if (auto* order = std::get_if<FileOrder>(&command)) {
-        (order->lane == Lane::kFetch ? fetches_ : backups_).push_back(std::move(*order));
-      } else if (auto* erase = std::get_if<FileErase>(&command)) {
-        erases_.push_back(std::move(*erase));
-      } else {
-        drops_.push_back(std::get<FileDrop>(command).slot);
+      for (const Order& order : core_->TakeOrders()) {
+        if (order.lane == Lane::kMemory) {
+          core_->Complete(order.lane, order.ticket,
+                          copies_fail_ ? absl::InternalError("bad") : absl::OkStatus(), now_);
+          more = true;
+        } else if (order.kind == Order::Kind::kMove) {
+          (order.lane == Lane::kFetch ? fetches_ : backups_).push_back(order);
+        } else if (order.kind == Order::Kind::kDrop) {
+          drops_.push_back(order.target.slot);
+        } else {
+          erases_.push_back(order);
+        }
       }
     }
     for (const Event& event : core_->TakeEvents()) {
@@ -83,17 +81,17 @@ class DiskCoreTest : public testing::Test {
     core_->CheckInvariants();
     ASSERT_EQ(shadow_.Dump(kFullAttention), core_->DumpTree(kFullAttention));
   }
-  void End(const FileOrder& order, const absl::Status& status = absl::OkStatus()) {
-    core_->CompleteFile(order.lane, order.ticket, status, now_);
+  void End(const Order& order, const absl::Status& status = absl::OkStatus()) {
+    core_->Complete(order.lane, order.ticket, status, now_);
     Settle();
   }
   void EndBackup(const absl::Status& status = absl::OkStatus()) {
-    const FileOrder order = std::move(backups_.front());
+    const Order order = std::move(backups_.front());
     backups_.pop_front();
     End(order, status);
   }
   void EndFetch(const absl::Status& status = absl::OkStatus()) {
-    const FileOrder order = std::move(fetches_.front());
+    const Order order = std::move(fetches_.front());
     fetches_.pop_front();
     End(order, status);
   }
@@ -148,8 +146,7 @@ class DiskCoreTest : public testing::Test {
   uint64_t sequences_ = 0;
   uint32_t matched_ = 0, matched_below_ = 0;
   bool copies_fail_ = false;
-  std::deque<FileOrder> backups_, fetches_;
-  std::deque<FileErase> erases_;
+  std::deque<Order> backups_, fetches_, erases_;
   std::vector<SlotIndex> drops_;
 };
 
@@ -179,9 +176,9 @@ TEST_F(DiskCoreTest, ABackupGoesThroughAStagingSlotAndRootFirst) {
   ASSERT_THAT(backups_, SizeIs(3));
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(backups_[i].content->tokens.front(), 100 + i * kBlockTokens);
-    EXPECT_EQ(backups_[i].memory.tier, kPrimaryTier);
-    EXPECT_GE(backups_[i].memory.slot.value(), 8u) << "no slot of a block waits for the disk";
-    EXPECT_EQ(backups_[i].parent_file, i == 0 ? kNoSlot : backups_[i - 1].file.slot);
+    EXPECT_EQ(backups_[i].source.tier, kPrimaryTier);
+    EXPECT_GE(backups_[i].source.slot.value(), 8u) << "no slot of a block waits for the disk";
+    EXPECT_EQ(backups_[i].parent, i == 0 ? kNoSlot : backups_[i - 1].target.slot);
   }
   EXPECT_EQ(At(kDisk).in_flight, 3u);
   EXPECT_EQ(At(kPrimaryTier).cached, 3u) << "the blocks are evictable meanwhile";
@@ -404,7 +401,7 @@ TEST_F(DiskCoreTest, AnInvalidationErasesWhatIsThereAndWhatIsOnItsWay) {
   Run(Tokens(100, 8));
   Maintain();
   ASSERT_THAT(backups_, SizeIs(1));
-  const FileOrder running = backups_.front();
+  const Order running = backups_.front();
   Ticket durable;
   const NamespaceKey name_space;
   ASSERT_TRUE(core_->prefixes()
@@ -416,7 +413,7 @@ TEST_F(DiskCoreTest, AnInvalidationErasesWhatIsThereAndWhatIsOnItsWay) {
   EXPECT_EQ(erases_[0].ticket, durable);
   EXPECT_EQ(At(kDisk).in_flight, 2u) << "neither slot is handed out before the erase is durable";
   backups_.clear();
-  core_->CompleteFile(Lane::kBackup, erases_[0].ticket, absl::OkStatus(), now_);
+  core_->Complete(Lane::kBackup, erases_[0].ticket, absl::OkStatus(), now_);
   Settle();
   EXPECT_EQ(At(kDisk).in_flight, 1u);
   EXPECT_LT(core_->completed_ticket(Lane::kBackup), durable) << "the backup is not over";
@@ -439,8 +436,8 @@ TEST_F(DiskCoreTest, AnEraseThatFailsIsTriedAgainAndIsNotDurableBefore) {
     ASSERT_THAT(erases_, SizeIs(1));
     const Ticket ticket = erases_.front().ticket;
     erases_.clear();
-    core_->CompleteFile(Lane::kBackup, ticket,
-                        i < 2 ? absl::UnavailableError("EIO") : absl::OkStatus(), now_);
+    core_->Complete(Lane::kBackup, ticket, i < 2 ? absl::UnavailableError("EIO") : absl::OkStatus(),
+                    now_);
     Settle();
     EXPECT_EQ(core_->completed_ticket(Lane::kBackup) >= durable, i == 2);
     EXPECT_EQ(At(kDisk).free, i == 2 ? 8u : 7u);
@@ -455,7 +452,7 @@ TEST_F(DiskCoreTest, AnEraseThatFailsAgainAndAgainIsGivenUpAndCounted) {
   while (!erases_.empty()) {
     const Ticket ticket = erases_.front().ticket;
     erases_.clear();
-    core_->CompleteFile(Lane::kBackup, ticket, absl::UnavailableError("EIO"), now_);
+    core_->Complete(Lane::kBackup, ticket, absl::UnavailableError("EIO"), now_);
     Settle();
   }
   EXPECT_EQ(core_->completed_ticket(Lane::kBackup), core_->last_ticket(Lane::kBackup));
@@ -470,7 +467,7 @@ TEST_F(DiskCoreTest, AnInvalidationThatFindsNothingErasesWhatTheDiskHadDropped) 
                   .ok());
   Settle();
   ASSERT_THAT(erases_, SizeIs(1));
-  EXPECT_EQ(erases_[0].what, FileErase::What::kSlots);
+  EXPECT_EQ(erases_[0].kind, Order::Kind::kErase);
 }
 
 TEST_F(DiskCoreTest, AResetErasesEverythingAndNothingIsWrittenBeforeThat) {
@@ -479,11 +476,11 @@ TEST_F(DiskCoreTest, AResetErasesEverythingAndNothingIsWrittenBeforeThat) {
   core_->ResetPrefixCache(now_);
   Settle();
   ASSERT_THAT(erases_, SizeIs(1));
-  EXPECT_EQ(erases_[0].what, FileErase::What::kAll);
+  EXPECT_EQ(erases_[0].kind, Order::Kind::kEraseAll);
   Run(Tokens(200, 8));
   Maintain();
   EXPECT_THAT(backups_, IsEmpty());
-  core_->CompleteFile(Lane::kBackup, erases_[0].ticket, absl::OkStatus(), now_);
+  core_->Complete(Lane::kBackup, erases_[0].ticket, absl::OkStatus(), now_);
   Settle();
   Maintain();
   EXPECT_THAT(backups_, SizeIs(2));
@@ -522,7 +519,7 @@ TEST_F(DiskCoreTest, ARestartTakesBackBlocksAndCopiesAndDropsWhatHasNoPlace) {
   EXPECT_EQ(At(kDisk).free, 5u);
   const PrefetchedPrefix prefetched = Prefetch(Tokens(100, 8));
   ASSERT_EQ(prefetched.fetched_blocks, 1u);
-  EXPECT_EQ(fetches_[0].file.slot, SlotIndex{3});
+  EXPECT_EQ(fetches_[0].source.slot, SlotIndex{3});
   EndFetch();
   EXPECT_EQ(Match(Tokens(100, 8)).matched_tokens, 8u);
 }

@@ -45,7 +45,7 @@ double FailureSeconds(uint64_t others) {
     EXPECT_TRUE(core->sequences().ForkSequence(session, SequenceId{2}, SequenceId{3}, now).ok());
     // This looks at every sequence: later rounds would begin with cold caches.
     if (round == 0) core->CheckInvariants();
-    const std::vector<CopyOrder> copies = core->TakeCopies();
+    const std::vector<Order> copies = core->TakeOrders();
     EXPECT_EQ(copies.size(), 1u);
     const auto clock = [] {
       timespec time;
@@ -53,7 +53,7 @@ double FailureSeconds(uint64_t others) {
       return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
     };
     const double begin = clock();
-    core->CompleteCopy(copies.front().ticket, absl::DataLossError("test"), now);
+    core->Complete(Lane::kMemory, copies.front().ticket, absl::DataLossError("test"), now);
     shortest = std::min(shortest, clock() - begin);
     for (const uint64_t id : {2, 3}) {
       EXPECT_EQ((*core->sequences().FindSequence(session, SequenceId{id}))->computed_tokens, 0u);
@@ -87,7 +87,7 @@ double FailureSecondsOfMany(uint32_t copies) {
     EXPECT_EQ(core->prefixes().Offload(PromptOf({}, tokens), now)->blocks, 1u);
   }
   core->TakeEvents();
-  const std::vector<CopyOrder> orders = core->TakeCopies();
+  const std::vector<Order> orders = core->TakeOrders();
   EXPECT_EQ(orders.size(), copies);
   const auto clock = [] {
     timespec time;
@@ -95,8 +95,8 @@ double FailureSecondsOfMany(uint32_t copies) {
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   };
   const double begin = clock();
-  for (const CopyOrder& order : orders) {
-    core->CompleteCopy(order.ticket, absl::DataLossError("test"), now);
+  for (const Order& order : orders) {
+    core->Complete(order.lane, order.ticket, absl::DataLossError("test"), now);
   }
   const double seconds = clock() - begin;
   EXPECT_EQ(core->Stats().windows[0].counters.lost_blocks, copies);

@@ -1,4 +1,5 @@
 // A disk below a manager that threads share: waiting in its lanes.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -28,25 +29,20 @@ std::vector<TokenId> Tokens(TokenId first, size_t count) {
 }
 
 // A disk that writes at once, and reads on command.
-class SlowReader final : public FileCommandSink {
+class SlowReader final : public Carrier {
  public:
-  void Submit(FileCommands commands) override {
+  void Submit(absl::Span<const Order> orders) override {
     const absl::MutexLock lock(&mutex_);
-    for (FileCommand& command : commands) commands_.push_back(std::move(command));
+    orders_.insert(orders_.end(), orders.begin(), orders.end());
   }
-  void MemoryCopiesDone(Ticket) override {}
 
   // Ends all orders except fetches. Returns whether there were any.
   bool EndWrites(SharedManager& manager) { return End(manager, Lane::kBackup); }
   bool EndReads(SharedManager& manager) { return End(manager, Lane::kFetch); }
   size_t num_reads() {
     const absl::MutexLock lock(&mutex_);
-    size_t reads = 0;
-    for (const FileCommand& command : commands_) {
-      const auto* order = std::get_if<FileOrder>(&command);
-      if (order != nullptr && order->lane == Lane::kFetch) ++reads;
-    }
-    return reads;
+    return std::count_if(orders_.begin(), orders_.end(),
+                         [](const Order& order) { return order.lane == Lane::kFetch; });
   }
 
  private:
@@ -54,21 +50,18 @@ class SlowReader final : public FileCommandSink {
     std::vector<Ticket> ended;
     {
       const absl::MutexLock lock(&mutex_);
-      std::erase_if(commands_, [&](const FileCommand& command) {
-        const auto* order = std::get_if<FileOrder>(&command);
-        const auto* erase = std::get_if<FileErase>(&command);
-        if (order != nullptr && order->lane == lane) ended.push_back(order->ticket);
-        if (erase != nullptr && lane == Lane::kBackup) ended.push_back(erase->ticket);
-        return (order != nullptr && order->lane == lane) ||
-               (lane == Lane::kBackup && (erase != nullptr || order == nullptr));
+      std::erase_if(orders_, [&](const Order& order) {
+        if (order.lane != lane) return false;
+        if (order.kind != Order::Kind::kDrop) ended.push_back(order.ticket);
+        return true;
       });
     }
-    for (const Ticket ticket : ended) manager.CompleteFile(lane, ticket, absl::OkStatus());
+    for (const Ticket ticket : ended) manager.Complete(lane, ticket, absl::OkStatus());
     return !ended.empty();
   }
 
   absl::Mutex mutex_;
-  std::vector<FileCommand> commands_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Order> orders_ ABSL_GUARDED_BY(mutex_);
 };
 
 class SharedDiskTest : public testing::Test {
@@ -81,12 +74,12 @@ class SharedDiskTest : public testing::Test {
                                 {.name = "nvme", .medium = Medium::kDisk, .blocks = {16}}},
                       .epoch = Epoch{1}}),
                  &log_) {
-    manager_.SetDisk(&disk_);
+    manager_.SetCarrier({Lane::kFetch, Lane::kBackup}, &disk_);
     client_ = *OpenLocalCacheClient(&manager_, "test");
   }
   ~SharedDiskTest() override {
     client_.reset();
-    manager_.SetDisk(nullptr);
+    manager_.SetCarrier({Lane::kFetch, Lane::kBackup}, nullptr);
   }
 
   void Run(const std::vector<TokenId>& tokens) {
@@ -197,7 +190,7 @@ TEST_F(SharedDiskTest, ATicketThatALaneHasNotGivenIsUnknown) {
 
 TEST_F(SharedDiskTest, WithoutACarrierNothingWaitsForEver) {
   PutOnDisk(Tokens(100, 8));
-  manager_.SetDisk(nullptr);
+  manager_.SetCarrier({Lane::kFetch, Lane::kBackup}, nullptr);
   const auto fetch = RunOne<PrefetchedPrefix>(*client_, PrefetchPrefix{.tokens = Tokens(100, 8)});
   ASSERT_TRUE(fetch.ok());
   EXPECT_TRUE(RunOne<WaitedForTicket>(*client_, WaitForTicket{fetch->fetch, Lane::kFetch}).ok());

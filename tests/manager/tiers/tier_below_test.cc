@@ -11,7 +11,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -88,14 +87,9 @@ class Ladder {
     bool any = false;
     for (bool more = true; more; any = any || more) {
       more = false;
-      for (const CopyOrder& copy : core_->TakeCopies()) {
-        core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
-        more = true;
-      }
-      for (const FileCommand& command : core_->TakeFileCommands()) {
-        const auto* order = std::get_if<FileOrder>(&command);
-        if (order == nullptr) continue;
-        core_->CompleteFile(order->lane, order->ticket, absl::OkStatus(), now_);
+      for (const Order& order : core_->TakeOrders()) {
+        if (order.kind != Order::Kind::kMove) continue;
+        core_->Complete(order.lane, order.ticket, absl::OkStatus(), now_);
         more = true;
       }
     }

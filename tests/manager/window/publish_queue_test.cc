@@ -97,8 +97,8 @@ class PublishableTest : public testing::Test {
     session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
   }
   void EndCopies() {
-    for (const CopyOrder& copy : core_->TakeCopies()) {
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    for (const Order& copy : core_->TakeOrders()) {
+      core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
     }
   }
   // Begins a sequence and computes all of it.

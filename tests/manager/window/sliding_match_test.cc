@@ -89,8 +89,8 @@ class Cache {
   absl::Time now() const { return now_; }
 
   void EndCopies() {
-    for (const CopyOrder& copy : core_->TakeCopies()) {
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    for (const Order& copy : core_->TakeOrders()) {
+      core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
     }
   }
 
@@ -200,7 +200,7 @@ TEST_F(HoleTest, AHoleHidesNoBlockBesideIt) {
       cache.session(), SequenceId{2}, PromptOf({}, Join({a_, b_, x_, {77}})), cache.now());
   ASSERT_TRUE(added.ok()) << added.status();
   EXPECT_EQ(added->matched_tokens, 11u);
-  const std::vector<CopyOrder> copies = cache.core().TakeCopies();
+  const std::vector<Order> copies = cache.core().TakeOrders();
   ASSERT_EQ(copies.size(), 1u);
   EXPECT_EQ(copies[0].num_tokens, 3u);
   cache.core().CheckInvariants();

@@ -38,8 +38,8 @@ class TailsTest : public ::testing::Test {
         session_, AddSequence{.sequence = SequenceId{id}, .tokens = tokens, .retention = retention},
         now_);
     ASSERT_TRUE(added.ok()) << added.status();
-    for (const CopyOrder& copy : core_->TakeCopies()) {
-      core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+    for (const Order& copy : core_->TakeOrders()) {
+      core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
     }
     ASSERT_TRUE(
         core_->sequences()

@@ -5,12 +5,11 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "google/rpc/error_details.pb.h"
-#include "manager/words/file_orders.h"
+#include "pools/carrier.h"
 #include "server/batch/batch_run.h"
 #include "tests/manager/fixtures/testing.h"
 
@@ -24,19 +23,14 @@ constexpr absl::Duration kLong = absl::Seconds(30);  // Only a hang takes this l
 const std::vector<TokenId> kTokens = {1, 2, 3, 4, 5, 6, 7, 8};
 
 // Keeps orders to the disk until they are taken.
-class HeldFiles final : public FileCommandSink {
+class HeldFiles final : public Carrier {
  public:
-  void Submit(FileCommands commands) override {
+  void Submit(absl::Span<const Order> orders) override {
     absl::MutexLock lock(&mutex_);
-    for (const FileCommand& command : commands) {
-      if (const auto* order = std::get_if<FileOrder>(&command)) {
-        tickets_.emplace_back(order->lane, order->ticket);
-      } else if (const auto* erase = std::get_if<FileErase>(&command)) {
-        tickets_.emplace_back(Lane::kBackup, erase->ticket);
-      }
+    for (const Order& order : orders) {
+      if (order.ticket != Ticket()) tickets_.emplace_back(order.lane, order.ticket);
     }
   }
-  void MemoryCopiesDone(Ticket) override {}
 
   std::vector<std::pair<Lane, Ticket>> Take() {
     absl::MutexLock lock(&mutex_);
@@ -60,7 +54,7 @@ class LaneWaitTest : public ::testing::Test {
                                       .epoch = Epoch(1)});
     EXPECT_TRUE(core.ok()) << core.status();
     manager_ = std::make_unique<SharedManager>(*std::move(core), &log_);
-    manager_->SetDisk(&files_);
+    manager_->SetCarrier({Lane::kFetch, Lane::kBackup}, &files_);
     session_ = manager_->OpenSession("test", absl::InfiniteDuration())->ref;
   }
   ~LaneWaitTest() override {
@@ -79,7 +73,7 @@ class LaneWaitTest : public ::testing::Test {
   // Completes the orders to the disk.
   void FinishFiles() {
     for (const auto& [lane, ticket] : files_.Take()) {
-      manager_->CompleteFile(lane, ticket, absl::OkStatus());
+      manager_->Complete(lane, ticket, absl::OkStatus());
     }
   }
 

@@ -114,8 +114,8 @@ TEST_F(CacheMetricsTest, CopiesOfBlocksInNearerTiersAreCounted) {
   Run(session, FreeSequence{SequenceId{1}});
   Run(session, OffloadPrefix{.tokens = prompt});
   Run(session, PrefetchPrefix{.tokens = prompt});
-  for (const CopyOrder& copy : core_->TakeCopies()) {
-    core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+  for (const Order& copy : core_->TakeOrders()) {
+    core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
   }
   std::string text = Text(TenantLabels::kSummed);
   for (const char* line :
@@ -134,8 +134,8 @@ TEST_F(CacheMetricsTest, CopiesOfBlocksInNearerTiersAreCounted) {
 }
 
 TEST_F(CacheMetricsTest, CachedBlocksAreCountedByTensOfPriorities) {
-  for (const CopyOrder& copy : core_->TakeCopies()) {
-    core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
+  for (const Order& copy : core_->TakeOrders()) {
+    core_->Complete(copy.lane, copy.ticket, absl::OkStatus(), now_);
   }
   const SessionId red = core_->lists().Sessions(SessionId{}, 1, now_).front().session;
   Run(red, SetRetention{.tokens = std::vector<TokenId>(4, 1),

@@ -43,13 +43,13 @@ SimCache::SimCache(Surroundings* surroundings, size_t index)
                              .start_time = surroundings->timeline.now()}),
       &log_, [surroundings] { return surroundings->timeline.now(); },
       [] { return SessionToken(1, 2); });
-  manager_->SetTransfers(this);
+  manager_->SetCarrier({Lane::kMemory}, this);
   manager_->SetSlotSink(this);
 }
 
 SimCache::~SimCache() {
   manager_->SetSlotSink(nullptr);
-  manager_->SetTransfers(nullptr);
+  manager_->SetCarrier({Lane::kMemory}, nullptr);
 }
 
 SessionRef SimCache::OpenSession(const std::string& name) {
@@ -129,8 +129,8 @@ void SimCache::CheckIdle() {
 
 // --- Copies ---
 
-void SimCache::Submit(absl::Span<const CopyOrder> orders) {
-  for (const CopyOrder& order : orders) {
+void SimCache::Submit(absl::Span<const Order> orders) {
+  for (const Order& order : orders) {
     copies_[order.ticket] = {.order = order};
     const auto most = static_cast<uint32_t>(absl::ToInt64Microseconds(config_.longest_copy));
     surroundings_.timeline.In(absl::Microseconds(random_.Below(most + 1)), [this, order] {
@@ -144,7 +144,7 @@ void SimCache::Submit(absl::Span<const CopyOrder> orders) {
 void SimCache::Begin(Ticket ticket) {
   const auto found = copies_.find(ticket);
   if (found == copies_.end() || !found->second.is_due) return;
-  const CopyOrder order = found->second.order;
+  const Order order = found->second.order;
   for (const Ticket before : order.after) {
     if (before != Ticket() && copies_.contains(before)) return;
   }
@@ -161,7 +161,7 @@ void SimCache::Begin(Ticket ticket) {
       });
 }
 
-void SimCache::CopyBytes(const CopyOrder& order) {
+void SimCache::CopyBytes(const Order& order) {
   const auto& layouts = pools_->layout().windows()[0].pools;
   for (uint32_t pool = 0; pool < layouts.size(); ++pool) {
     const auto source = pools_->pool(0, pool, order.source.tier).slot(order.source.slot);
@@ -189,7 +189,8 @@ void SimCache::End(Ticket ticket, bool fails) {
   if (surroundings_.trace->on()) {
     surroundings_.trace->Add(sim::Text("  copy ", ticket.value(), fails ? " fails" : " ends"));
   }
-  manager_->CompleteCopy(ticket, fails ? absl::InternalError("planned") : absl::OkStatus());
+  manager_->Complete(Lane::kMemory, ticket,
+                     fails ? absl::InternalError("planned") : absl::OkStatus());
   std::vector<Ticket> waiting;
   for (const auto& [other, copy] : copies_) {
     if (copy.is_due) waiting.push_back(other);

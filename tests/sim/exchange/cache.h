@@ -14,14 +14,14 @@
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
 #include "manager/words/slot_journal.h"
+#include "pools/carrier.h"
 #include "pools/pool.h"
-#include "pools/transfers.h"
 #include "tests/sim/exchange/surroundings.h"
 #include "tests/sim/words/random.h"
 
 namespace pagoda::exchange_sim {
 
-class SimCache final : public SlotChangeSink, public Transfers {
+class SimCache final : public SlotChangeSink, public Carrier {
  public:
   SimCache(Surroundings* surroundings, size_t index);
   ~SimCache() override;
@@ -51,21 +51,18 @@ class SimCache final : public SlotChangeSink, public Transfers {
     Value end = 0;
   };
   struct Copy {
-    CopyOrder order;
+    Order order;
     bool is_due = false;
   };
 
   // The methods of SlotChangeSink. Under the core's lock.
   void Apply(std::vector<SlotChange> changes) override;
   void CopiesDone(Ticket completed) override { completed_ = completed; }
-  // The methods of Transfers. Under the core's lock.
-  void Submit(absl::Span<const CopyOrder> orders) override;
-  void WaitUntilIdle() override {}
-  void Stop() override {}
-  TransferStats stats() const override { return {}; }
+  // The method of Carrier. Under the core's lock.
+  void Submit(absl::Span<const Order> orders) override;
 
   void Begin(Ticket ticket);
-  void CopyBytes(const CopyOrder& order);
+  void CopyBytes(const Order& order);
   void Scribble(SlotRef slot, uint32_t tokens);
   void End(Ticket ticket, bool fails);
 

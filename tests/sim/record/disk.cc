@@ -30,43 +30,43 @@ Disk::Disk(const SimConfig* config) : config_(config) {
   }
 }
 
-void Disk::Backup(const FileOrder& order, uint32_t name_space, std::vector<Value> path) {
+void Disk::Backup(const Order& order, uint32_t name_space, std::vector<Value> path) {
   Command command{.kind = Command::Kind::kBackup,
                   .ticket = order.ticket,
                   .window = order.window_index,
-                  .memory = order.memory,
-                  .file = order.file.slot,
-                  .after = order.after};
+                  .memory = order.memory(),
+                  .file = order.file().slot,
+                  .after = order.after[0]};
   command.block.write = ++last_write_;
   command.block.content = *order.content;
   command.block.tokens_per_block = config_->tokens_per_block;
   command.block.name_space = name_space;
   command.block.path = std::move(path);
-  if (order.parent_file != kNoSlot) {
-    command.block.parent = At(order.window_index, order.parent_file).core_write;
+  if (order.parent != kNoSlot) {
+    command.block.parent = At(order.window_index, order.parent).core_write;
     SIM_CHECK(command.block.parent != 0, "backup ", order.ticket.value(),
-              " names a parent's slot in which the core has no block: ", order.parent_file.value());
+              " names a parent's slot in which the core has no block: ", order.parent.value());
   }
-  At(order.window_index, order.file.slot).core_write = last_write_;
+  At(order.window_index, order.file().slot).core_write = last_write_;
   commands_.push_back(std::move(command));
 }
 
-void Disk::Fetch(const FileOrder& order) {
+void Disk::Fetch(const Order& order) {
   commands_.push_back({.kind = Command::Kind::kFetch,
                        .ticket = order.ticket,
                        .window = order.window_index,
-                       .memory = order.memory,
-                       .file = order.file.slot,
-                       .after = order.after,
+                       .memory = order.memory(),
+                       .file = order.file().slot,
+                       .after = order.after[0],
                        .block = {},
-                       .write = At(order.window_index, order.file.slot).core_write});
+                       .write = At(order.window_index, order.file().slot).core_write});
   SIM_CHECK(commands_.back().write != 0, "fetch ", order.ticket.value(),
             " reads a slot in which the core has no block");
 }
 
-void Disk::Erase(const FileErase& erase) {
+void Disk::Erase(const Order& erase) {
   std::vector<Slot>& slots = slots_[erase.window_index];
-  const bool all = erase.what == FileErase::What::kAll;
+  const bool all = erase.kind == Order::Kind::kEraseAll;
   SIM_CHECK(!all || erase.slots.empty(), "an erase of everything names slots");
   for (const SlotIndex slot : erase.slots) slots.at(slot.value()).core_write = 0;
   Command command{.kind = Command::Kind::kErase,
@@ -81,7 +81,7 @@ void Disk::Erase(const FileErase& erase) {
   commands_.push_back(std::move(command));
 }
 
-void Disk::Drop(const FileDrop& drop) { At(drop.window_index, drop.slot).core_write = 0; }
+void Disk::Drop(const Order& drop) { At(drop.window_index, drop.target.slot).core_write = 0; }
 
 bool Disk::MayBegin(size_t index, const Memory& memory) const {
   const Command& command = commands_[index];

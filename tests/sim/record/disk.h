@@ -10,9 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "manager/words/file_orders.h"
 #include "manager/words/recovered_block.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "tests/sim/record/memory.h"
 #include "tests/sim/words/config.h"
 #include "tests/sim/words/content.h"
@@ -52,10 +51,10 @@ class Disk {
   };
 
   // `name_space` and `path` are those of the block's content.
-  void Backup(const FileOrder& order, uint32_t name_space, std::vector<Value> path);
-  void Fetch(const FileOrder& order);
-  void Erase(const FileErase& erase);
-  void Drop(const FileDrop& drop);
+  void Backup(const Order& order, uint32_t name_space, std::vector<Value> path);
+  void Fetch(const Order& order);
+  void Erase(const Order& erase);
+  void Drop(const Order& drop);
 
   // Begins some of the commands that can begin.
   void BeginSome(Random& random, uint32_t percent, Memory& memory);

@@ -58,32 +58,32 @@ void DiskOrders::Stage(uint32_t window, uint32_t id, SlotIndex staging, Ticket c
   Spend({copy, now, block_bytes_[window]});
 }
 
-DiskOrders::Backup& DiskOrders::Submit(const FileOrder& order) {
+DiskOrders::Backup& DiskOrders::Submit(const Order& order) {
   TakeTicket(Lane::kBackup, order.ticket);
   for (Backup& backup : backups_) {
     if (backup.window != order.window_index || backup.ticket != Ticket{}) continue;
     const bool ended = backup.copied || backup.failed;
-    if (backup.staging != order.memory.slot) {
+    if (backup.staging != order.memory().slot) {
       SIM_CHECK(ended, "backup ", order.ticket.value(), " is ordered before an earlier one");
       continue;
     }
     SIM_CHECK(backup.copied, "D6: a backup is ordered before its staging slot is filled");
     SIM_CHECK(!backup.left, "a backup is ordered of block ", backup.id, ", which left the tree");
-    SIM_CHECK(!IsBusy(order.window_index, order.file.slot), "backup ", order.ticket.value(),
-              " goes to slot ", order.file.slot.value(), " of the file, which is in use");
+    SIM_CHECK(!IsBusy(order.window_index, order.file().slot), "backup ", order.ticket.value(),
+              " goes to slot ", order.file().slot.value(), " of the file, which is in use");
     backup.ticket = order.ticket;
-    backup.file = order.file.slot;
-    At(order.window_index, order.file.slot).writing = true;
+    backup.file = order.file().slot;
+    At(order.window_index, order.file().slot).writing = true;
     return backup;
   }
-  Fail(Text("backup ", order.ticket.value(), " reads slot ", order.memory.slot.value(),
+  Fail(Text("backup ", order.ticket.value(), " reads slot ", order.memory().slot.value(),
             ", which no copy filled for it"));
 }
 
-void DiskOrders::AddFetch(const FileOrder& order, uint32_t id, absl::Time deadline) {
+void DiskOrders::AddFetch(const Order& order, uint32_t id, absl::Time deadline) {
   TakeTicket(Lane::kFetch, order.ticket);
   const uint32_t w = order.window_index;
-  SIM_CHECK(!InTransit(w, order.memory), "D6: slot ", order.memory.slot.value(),
+  SIM_CHECK(!InTransit(w, order.memory()), "D6: slot ", order.memory().slot.value(),
             " is fetched into while it is in transit");
   SIM_CHECK(FetchOf(w, id) == nullptr, "block ", id, " is fetched twice");
   if (!jobs_open_[w]) jobs_.push_back({.window = w, .deadline = deadline, .fetches = {}});
@@ -92,20 +92,20 @@ void DiskOrders::AddFetch(const FileOrder& order, uint32_t id, absl::Time deadli
                                 [&](const Job& other) { return other.window == w; });
   job->fetches.push_back({.ticket = order.ticket,
                           .id = id,
-                          .file = order.file.slot,
-                          .memory = order.memory.slot,
-                          .after = order.after});
-  ++At(w, order.file.slot).reads;
+                          .file = order.file().slot,
+                          .memory = order.memory().slot,
+                          .after = order.after[0]});
+  ++At(w, order.file().slot).reads;
   stats_[w].fetch_bytes += block_bytes_[w];
   const uint32_t most = std::max(1u, config_->windows[w].blocks_in(config_->above_disk()) / 4);
   SIM_CHECK(fetching(w) <= most, fetching(w), " fetches are on their way, at most ", most, " may");
 }
 
-void DiskOrders::AddErase(const FileErase& erase) {
+void DiskOrders::AddErase(const Order& erase) {
   TakeTicket(Lane::kBackup, erase.ticket);
   for (Erase& one : erases_) {
     if (!one.is_due) continue;
-    SIM_CHECK(one.erase.window_index == erase.window_index && one.erase.what == erase.what &&
+    SIM_CHECK(one.erase.window_index == erase.window_index && one.erase.kind == erase.kind &&
                   one.erase.slots == erase.slots,
               "erase ", one.erase.ticket.value(), " is tried again as another one");
     one.erase = erase;
@@ -114,7 +114,7 @@ void DiskOrders::AddErase(const FileErase& erase) {
     return;
   }
   erases_.push_back({.erase = erase, .tickets = {erase.ticket}});
-  if (erase.what == FileErase::What::kAll) ++resets_[erase.window_index];
+  if (erase.kind == Order::Kind::kEraseAll) ++resets_[erase.window_index];
   for (const SlotIndex slot : erase.slots) ++At(erase.window_index, slot).erases;
   stats_[erase.window_index].erased_blocks += erase.slots.size();
 }
@@ -156,7 +156,7 @@ DiskOrders::EndedErase DiskOrders::EraseEnded(Ticket ticket, const absl::Status&
     ended.end = EraseEnd::kGivenUp;
     ++stats_[w].failed_erases;
   }
-  if (it->erase.what == FileErase::What::kAll) --resets_[w];
+  if (it->erase.kind == Order::Kind::kEraseAll) --resets_[w];
   for (const SlotIndex slot : it->erase.slots) --At(w, slot).erases;
   for (const Ticket one : it->tickets) open_backups_.erase(one);
   erases_.erase(it);

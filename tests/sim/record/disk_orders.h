@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "manager/api/stats.h"
-#include "manager/words/file_orders.h"
+#include "pools/order.h"
 #include "tests/sim/words/config.h"
 
 namespace pagoda::sim {
@@ -58,10 +58,10 @@ class DiskOrders {
   // A copy to a staging slot.
   void Stage(uint32_t window, uint32_t id, SlotIndex staging, Ticket copy, absl::Time now);
   // The carrier gets the backup whose copy filled that slot.
-  Backup& Submit(const FileOrder& order);
-  void AddFetch(const FileOrder& order, uint32_t id, absl::Time deadline);
+  Backup& Submit(const Order& order);
+  void AddFetch(const Order& order, uint32_t id, absl::Time deadline);
   // If an erase that failed is to be tried again, this is the next try.
-  void AddErase(const FileErase& erase);
+  void AddErase(const Order& erase);
   // All orders of a call are there. The next fetches belong to another job.
   void EndCall() { jobs_open_.fill(false); }
 
@@ -137,7 +137,7 @@ class DiskOrders {
   static constexpr size_t kMaxEraseTries = 8;
 
   struct Erase {
-    FileErase erase;  // The last try.
+    Order erase;  // The last try.
     std::vector<Ticket> tickets;
     bool is_due = false;  // It must be tried again.
   };

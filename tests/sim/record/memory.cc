@@ -18,15 +18,11 @@ Memory::Memory(const SimConfig* config)
   }
 }
 
-void Memory::Order(const CopyOrder& order, Random& random) {
+void Memory::Add(const Order& order, Random& random) {
   SIM_CHECK(order.ticket.value() == last_.value() + 1, "copy ", order.ticket.value(), " follows ",
             last_.value());
   last_ = order.ticket;
-  Copy copy{.order = order};
-  while (copy.window < config_->windows.size() &&
-         config_->windows[copy.window].size != order.window) {
-    ++copy.window;
-  }
+  Copy copy{.order = order, .window = order.window_index};
   SIM_CHECK(copy.window < config_->windows.size(), "a copy in an unknown window");
   for (const SlotRef& slot : {order.source, order.target}) {
     SIM_CHECK(slot.slot.value() < num_slots(copy.window, slot.tier), "copy ", order.ticket.value(),

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "tests/sim/words/config.h"
 #include "tests/sim/words/content.h"
 #include "tests/sim/words/random.h"
@@ -15,7 +15,7 @@
 namespace pagoda::sim {
 
 // A copy reads its source and writes its target at some moments between its start and its end. It
-// can start as soon as the copies named by CopyOrder::after are done. The core must prevent
+// can start as soon as the copies named by Order::after are done. The core must prevent
 // everything else that must not happen in between.
 class Memory {
  public:
@@ -33,7 +33,7 @@ class Memory {
   }
 
   // Stops the run if the order is invalid: a gap in the tickets, or a slot that does not exist.
-  void Order(const CopyOrder& order, Random& random);
+  void Add(const Order& order, Random& random);
   // Starts some of the copies that can start.
   void StartSome(Random& random, uint32_t percent);
   // Picks a copy that has started. False if none has and none can start.
@@ -67,7 +67,7 @@ class Memory {
 
  private:
   struct Copy {
-    CopyOrder order;
+    Order order;
     uint32_t window = 0;
     bool started = false;
     bool reads_first = false;   // Reads at its start, not at its end.

@@ -64,31 +64,17 @@ void Digest::Add(const Event& event) {
   }
 }
 
-void Digest::Add(const CopyOrder& order) {
+void Digest::Add(const Order& order) {
+  Add(static_cast<uint64_t>(order.lane) << 8 | static_cast<uint64_t>(order.kind));
   Add(order.ticket.value());
-  Add(order.window.value());
+  Add(order.window_index);
   for (const SlotRef& slot : {order.source, order.target}) {
     Add(uint64_t{slot.tier.value()} << 32 | slot.slot.value());
   }
   Add(order.num_tokens);
   for (const Ticket ticket : order.after) Add(ticket.value());
-}
-
-void Digest::Add(const FileCommand& command) {
-  Add(command.index());
-  if (const auto* order = std::get_if<FileOrder>(&command)) {
-    Add(static_cast<uint64_t>(order->lane) << 32 | order->window_index);
-    Add(order->ticket.value());
-    Add(uint64_t{order->memory.slot.value()} << 32 | order->file.slot.value());
-    Add(order->after.value());
-    Add(order->parent_file.value());
-  } else if (const auto* erase = std::get_if<FileErase>(&command)) {
-    Add(erase->ticket.value());
-    Add(static_cast<uint64_t>(erase->what));
-    for (const SlotIndex slot : erase->slots) Add(slot.value());
-  } else {
-    Add(uint64_t{std::get<FileDrop>(command).slot.value()});
-  }
+  Add(order.parent.value());
+  for (const SlotIndex slot : order.slots) Add(slot.value());
 }
 
 }  // namespace pagoda::sim

@@ -6,8 +6,7 @@
 #include <string_view>
 
 #include "events/event.h"
-#include "manager/words/file_orders.h"
-#include "pools/copy_order.h"
+#include "pools/order.h"
 #include "tests/sim/words/random.h"
 
 namespace pagoda::sim {
@@ -18,8 +17,7 @@ class Digest {
   void Add(std::string_view bytes);
   // Every field of it.
   void Add(const Event& event);
-  void Add(const CopyOrder& order);
-  void Add(const FileCommand& command);
+  void Add(const Order& order);
 
   uint64_t value() const { return value_; }
 
