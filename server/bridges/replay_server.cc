@@ -1,11 +1,8 @@
 #include "server/bridges/replay_server.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <cerrno>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,7 +10,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/memory/memory.h"
 #include "absl/time/clock.h"
-#include "base/check.h"
 #include "server/bridges/zmq_socket.h"
 
 namespace pagoda::server {
@@ -25,8 +21,8 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 
 // The pause before the next try if no client can take another answer. It is kStalledWait if no
 // client has read anything for kBusy.
-constexpr std::chrono::milliseconds kBusyWait{1};
-constexpr std::chrono::milliseconds kStalledWait{10};
+constexpr absl::Duration kBusyWait = absl::Microseconds(500);  // EventPoll waits for 1 ms.
+constexpr absl::Duration kStalledWait = absl::Milliseconds(10);
 constexpr absl::Duration kBusy = absl::Milliseconds(100);
 
 constexpr uint64_t kEndOfReplay = ~uint64_t{0};
@@ -67,10 +63,14 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options option
   socket.set(zmq::sockopt::affinity, options.io_threads);
   const absl::StatusOr<std::string> endpoint = OpenEndpoint(socket, options.endpoint, options.mode);
   if (!endpoint.ok()) return endpoint.status();
-  FileDescriptor stop(eventfd(0, EFD_CLOEXEC));
-  PAGODA_CHECK(stop.valid(), "there is a descriptor for eventfd()");
+  absl::StatusOr<EventPoll> poll = EventPoll::Create();
+  if (!poll.ok()) return poll.status();
+  const int fd = socket.get(zmq::sockopt::fd);
   auto server = absl::WrapUnique(
-      new ReplayServer(std::move(options), ring, std::move(socket), std::move(stop)));
+      new ReplayServer(std::move(options), ring, std::move(socket), *std::move(poll)));
+  if (!server->poll_.Add(fd, EPOLLIN, &server->socket_)) {
+    return absl::ErrnoToStatus(errno, "cannot wait for replay requests");
+  }
   server->endpoint_ = *endpoint;
   absl::Status started = server->thread_.Start("pagoda-replay", [s = server.get()] { s->Run(); });
   if (!started.ok()) return started;
@@ -78,15 +78,14 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options option
 }
 
 ReplayServer::ReplayServer(Options options, const ReplayRing* ring, zmq::socket_t socket,
-                           FileDescriptor stop)
+                           EventPoll poll)
     : options_(std::move(options)),
       ring_(ring),
       socket_(std::move(socket)),
-      stop_(std::move(stop)) {}
+      poll_(std::move(poll)) {}
 
 ReplayServer::~ReplayServer() {
-  const uint64_t one = 1;
-  PAGODA_CHECK(write(stop_.get(), &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
+  poll_.Wake();
   thread_.Join();
 }
 
@@ -96,26 +95,30 @@ ReplayServer::Stats ReplayServer::stats() const {
 }
 
 void ReplayServer::Run() {
-  std::chrono::milliseconds wait{-1};
+  absl::Duration wait = absl::InfiniteDuration();
   absl::Time went = absl::InfinitePast();
   while (true) {
-    std::array<zmq::pollitem_t, 2> items = {zmq::pollitem_t{socket_.handle(), 0, ZMQ_POLLIN, 0},
-                                            zmq::pollitem_t{nullptr, stop_.get(), ZMQ_POLLIN, 0}};
-    try {
-      zmq::poll(items.data(), items.size(), wait);
-    } catch (const zmq::error_t& error) {
-      if (error.num() != EINTR) throw;
-      continue;
-    }
-    if (items[1].revents != 0) return;
-    if (items[0].revents != 0) TakeRequests();
-    wait = std::chrono::milliseconds{0};
+    // The descriptor reports only that the socket's state has changed, until the state is read.
+    const bool has_requests = HasRequests();
+    if (poll_.Wait(has_requests ? absl::ZeroDuration() : wait).is_woken) return;
+    TakeRequests();
+    wait = absl::ZeroDuration();
     if (Serve()) {
       went = absl::Now();
     } else if (!replays_.empty()) {
       wait = absl::Now() - went < kBusy ? kBusyWait : kStalledWait;
     }
-    if (replays_.empty()) wait = std::chrono::milliseconds{-1};
+    if (replays_.empty()) wait = absl::InfiniteDuration();
+  }
+}
+
+bool ReplayServer::HasRequests() {
+  while (true) {
+    try {
+      return (socket_.get(zmq::sockopt::events) & ZMQ_POLLIN) != 0;
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) throw;
+    }
   }
 }
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/file_descriptor.h"
+#include "base/event_poll.h"
 #include "base/thread.h"
 #include "server/bridges/numbered_ring.h"
 #include "server/config/zmq_endpoint.h"
@@ -70,7 +70,7 @@ class ReplayServer {
   };
 
   // `context` and `ring` outlive the server. Errors: INVALID_ARGUMENT if the endpoint cannot be
-  // opened.
+  // opened; those of EventPoll::Create and of Thread::Start.
   static absl::StatusOr<std::unique_ptr<ReplayServer>> Start(Options options,
                                                              zmq::context_t& context,
                                                              const ReplayRing* ring);
@@ -83,10 +83,12 @@ class ReplayServer {
  private:
   struct Replay;
 
-  ReplayServer(Options options, const ReplayRing* ring, zmq::socket_t socket, FileDescriptor stop);
+  ReplayServer(Options options, const ReplayRing* ring, zmq::socket_t socket, EventPoll poll);
 
   void Run();
   // Takes at most kRequestsPerTurn requests, so that a flood of requests does not delay answers.
+  // Reads the socket's state, after which its descriptor reports the next change.
+  bool HasRequests();
   void TakeRequests();
   void Take(const std::vector<zmq::message_t>& frames);
   // Sends as many answers as possible without waiting. Returns whether an answer was sent or a
@@ -101,8 +103,8 @@ class ReplayServer {
 
   const Options options_;
   const ReplayRing* const ring_;
-  zmq::socket_t socket_;       // Used by the thread only.
-  const FileDescriptor stop_;  // An eventfd.
+  zmq::socket_t socket_;  // Used by the thread only.
+  EventPoll poll_;        // Its source is the socket.
   std::string endpoint_;
   std::deque<Replay> replays_;  // Used by the thread only; one for each client.
 

@@ -1,8 +1,6 @@
 #include "server/memory/map_socket.h"
 
 #include <linux/sockios.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -29,7 +27,7 @@ namespace pagoda::server {
 namespace {
 
 // How long no connection is accepted after this process could not open another file.
-constexpr int kPauseMs = 100;
+constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 absl::Status CannotListen(const std::string& path) {
   return MakeError(Reason::kInvalidArgument,
@@ -86,7 +84,9 @@ struct MapSocket::Packet {
 };
 
 absl::StatusOr<std::unique_ptr<MapSocket>> MapSocket::Listen(std::string path, Gate gate) {
-  auto socket = absl::WrapUnique(new MapSocket(std::move(path), std::move(gate)));
+  absl::StatusOr<EventPoll> poll = EventPoll::Create();
+  if (!poll.ok()) return poll.status();
+  auto socket = absl::WrapUnique(new MapSocket(std::move(path), std::move(gate), *std::move(poll)));
   if (absl::Status status = socket->Bind(); !status.ok()) return status;
   absl::Status started = socket->thread_.Start("pagoda-map", [s = socket.get()] { s->Run(); });
   if (!started.ok()) return started;
@@ -96,8 +96,7 @@ absl::StatusOr<std::unique_ptr<MapSocket>> MapSocket::Listen(std::string path, G
 absl::Status MapSocket::Bind() {
   if (absl::Status status = ClearStaleSocket(path_); !status.ok()) return status;
   FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC));
-  if (!listener.valid() || !stop_.valid()) return CannotListen(path_);
+  if (!listener.valid()) return CannotListen(path_);
   // Every connection inherits it: the kernel then adds the sender to each packet.
   const int on = 1;
   if (setsockopt(listener.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) {
@@ -111,44 +110,37 @@ absl::Status MapSocket::Bind() {
   }
   listener_ = std::move(listener);  // From here on the destructor removes the file.
   // Set the mode before the socket listens: until then no process can connect.
-  if (chmod(path_.c_str(), kSocketMode) != 0 || listen(listener_.get(), SOMAXCONN) != 0) {
+  if (chmod(path_.c_str(), kSocketMode) != 0 || listen(listener_.get(), SOMAXCONN) != 0 ||
+      !poll_.Add(listener_.get(), EPOLLIN, &listener_)) {
     return CannotListen(path_);
   }
   return absl::OkStatus();
 }
 
 MapSocket::~MapSocket() {
-  if (thread_.joinable()) {
-    eventfd_write(stop_.get(), 1);
-    thread_.Join();
-  }
+  poll_.Wake();
+  thread_.Join();
   if (listener_.valid()) unlink(path_.c_str());
 }
 
 void MapSocket::Run() {
   bool paused = false;
   while (true) {
-    std::vector<pollfd> waiting = {
-        {.fd = stop_.get(), .events = POLLIN, .revents = 0},
-        {.fd = paused ? -1 : listener_.get(), .events = POLLIN, .revents = 0}};
-    for (const Connection& connection : connections_) {
-      waiting.push_back({.fd = connection.fd.get(), .events = POLLIN, .revents = 0});
-    }
-    const int ready = poll(waiting.data(), waiting.size(), paused ? kPauseMs : -1);
-    paused = false;
-    if (ready < 0) continue;
-    if (waiting[0].revents != 0) return;
-    std::vector<Connection> kept;
-    for (size_t i = 0; i < connections_.size(); ++i) {
-      Connection& connection = connections_[i];
-      if (waiting[2 + i].revents != 0) {
-        if (Serve(connection) == Next::kHangUp) continue;
-        connection.last_use = ++uses_;
+    const EventPoll::Ready ready = poll_.Wait(paused ? kPause : absl::InfiniteDuration());
+    if (ready.is_woken) return;
+    if (std::exchange(paused, false)) poll_.Change(listener_.get(), EPOLLIN, &listener_);
+    bool is_knocked = false;
+    for (void* const source : ready.sources) {
+      if (source == &listener_) {
+        is_knocked = true;
+        continue;
       }
-      kept.push_back(std::move(connection));
+      Connection& connection = *static_cast<Connection*>(source);
+      connection.last_use = ++uses_;
+      if (Serve(connection) == Next::kHangUp) HangUp(connection.fd.get());
     }
-    connections_ = std::move(kept);
-    if (waiting[1].revents != 0) paused = !Accept();
+    paused = is_knocked && !Accept();
+    if (paused) poll_.Change(listener_.get(), 0, &listener_);
   }
 }
 
@@ -162,14 +154,24 @@ bool MapSocket::Accept() {
     return true;
   }
   if (connections_.size() == kMaxConnections) HangUpOnTheIdlest();
-  connections_.push_back({std::move(fd), ++uses_});
+  const int number = fd.get();
+  Connection& connection = connections_[number] = {std::move(fd), ++uses_};
+  if (!poll_.Add(number, EPOLLIN, &connection)) connections_.erase(number);
   return true;
 }
 
+// The descriptor can live on in a child process that is being started, so its end does not suffice
+// to stop its events, which name the connection.
+void MapSocket::HangUp(int fd) {
+  poll_.Remove(fd);
+  connections_.erase(fd);
+}
+
 void MapSocket::HangUpOnTheIdlest() {
-  connections_.erase(std::min_element(
-      connections_.begin(), connections_.end(),
-      [](const Connection& a, const Connection& b) { return a.last_use < b.last_use; }));
+  HangUp(
+      std::min_element(connections_.begin(), connections_.end(), [](const auto& a, const auto& b) {
+        return a.second.last_use < b.second.last_use;
+      })->first);
 }
 
 MapSocket::Next MapSocket::Serve(const Connection& connection) {

@@ -5,13 +5,15 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/event_poll.h"
 #include "base/file_descriptor.h"
 #include "base/thread.h"
 #include "manager/words/ids.h"
@@ -46,7 +48,7 @@ class MapSocket {
   };
 
   // Listens at `path`, mode 0660. Replaces a socket file on which no process listens. Errors:
-  // INVALID_ARGUMENT if the path cannot be listened on.
+  // INVALID_ARGUMENT if the path cannot be listened on; those of EventPoll::Create.
   static absl::StatusOr<std::unique_ptr<MapSocket>> Listen(std::string path, Gate gate);
   // Hangs up, and removes the socket's file.
   ~MapSocket();
@@ -64,12 +66,14 @@ class MapSocket {
   struct Packet;
   enum class Next { kGoOn, kHangUp };
 
-  MapSocket(std::string path, Gate gate) : path_(std::move(path)), gate_(std::move(gate)) {}
+  MapSocket(std::string path, Gate gate, EventPoll poll)
+      : path_(std::move(path)), gate_(std::move(gate)), poll_(std::move(poll)) {}
   absl::Status Bind();
   void Run();
   // Accepts one connection. False if this process cannot open another file and has no connection to
   // close instead.
   bool Accept();
+  void HangUp(int fd);
   void HangUpOnTheIdlest();
   // Takes one packet, and answers it.
   Next Serve(const Connection& connection);
@@ -90,10 +94,10 @@ class MapSocket {
   const std::string path_;
   const Gate gate_;
   FileDescriptor listener_;
-  FileDescriptor stop_;  // An eventfd.
+  EventPoll poll_;  // Its sources: listener_ and the connections.
 
   // Used by the thread alone.
-  std::vector<Connection> connections_;
+  std::map<int, Connection> connections_;  // By descriptor.
   uint64_t uses_ = 0;
   Thread thread_;
 };

@@ -1,13 +1,10 @@
 // pagodactl top: shows a daemon's status live.
-#include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -16,9 +13,10 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
+#include "absl/algorithm/container.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/event_poll.h"
 #include "base/file_descriptor.h"
 #include "clients/command_line/terminal/interrupt.h"
 #include "clients/command_line/terminal/terminal.h"
@@ -97,24 +95,22 @@ class LiveTop {
 
   // Runs until a key, a signal, or the end of the terminal.
   absl::Status Run(TopPoller poller, absl::Duration interval) {
-    const FileDescriptor answered(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!answered.valid() || signals_.fd() < 0) {
-      return absl::InternalError(
-          absl::StrCat("cannot create a descriptor to wait with: ", std::strerror(errno)));
+    absl::StatusOr<EventPoll> wait = EventPoll::Create();
+    if (!wait.ok()) return wait.status();
+    if (!wait->Add(signals_.fd(), EPOLLIN, &ended_)) {
+      return absl::ErrnoToStatus(errno, "cannot wait for signals");
     }
-    TopPollThread polls(std::move(poller), interval, answered.get());
+    // A file, which epoll refuses, has its keys now.
+    if (!wait->Add(STDIN_FILENO, EPOLLIN, this)) OnKeys();
+    TopPollThread polls(std::move(poller), interval, &*wait);
     FullScreen screen;
     while (!ended_) {
       if (absl::Status drawn = screen.Draw(Picture()); !drawn.ok()) return drawn;
-      pollfd fds[] = {{.fd = answered.get(), .events = POLLIN, .revents = 0},
-                      {.fd = signals_.fd(), .events = POLLIN, .revents = 0},
-                      {.fd = has_keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0}};
-      if (poll(fds, std::size(fds), -1) < 0) continue;  // EINTR: a debugger, a suspended machine.
-      eventfd_t count = 0;
-      eventfd_read(answered.get(), &count);
+      const EventPoll::Ready ready = wait->Wait(absl::InfiniteDuration());
       for (absl::StatusOr<TopSample>& answer : polls.Take()) AddAnswer(std::move(answer), state_);
       while (const int signal = signals_.Take()) OnSignal(signal, screen);
-      if (fds[2].revents != 0) OnKeys();
+      const bool has_keys = absl::c_linear_search(ready.sources, this);
+      if (has_keys && !OnKeys()) wait->Remove(STDIN_FILENO);
     }
     return absl::OkStatus();
   }
@@ -143,15 +139,15 @@ class LiveTop {
     screen.Enter();
   }
 
-  void OnKeys() {
+  // False if standard input is at its end, or the terminal is gone.
+  bool OnKeys() {
     char keys[64];
     const ssize_t count = read(STDIN_FILENO, keys, sizeof(keys));
-    // Standard input is at its end, or the terminal is gone.
-    if (count <= 0) has_keys_ = false;
     for (ssize_t i = 0; i < count; ++i) {
       if (keys[i] == 'q' || keys[i] == 'Q') ended_ = true;
       if (keys[i] == ' ') HoldOrGoOn();
     }
+    return count > 0;
   }
 
   void HoldOrGoOn() {
@@ -165,7 +161,6 @@ class LiveTop {
   TopState& state_;
   const SignalQueue& signals_;
   bool ended_ = false;
-  bool has_keys_ = true;
   std::optional<Held> held_;
 };
 

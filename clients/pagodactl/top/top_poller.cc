@@ -1,7 +1,5 @@
 #include "clients/pagodactl/top/top_poller.h"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -30,8 +28,8 @@ absl::StatusOr<TopSample> TopPoller::Poll() {
   return sample;
 }
 
-TopPollThread::TopPollThread(TopPoller poller, absl::Duration interval, int event_fd)
-    : interval_(interval), event_fd_(event_fd) {
+TopPollThread::TopPollThread(TopPoller poller, absl::Duration interval, EventPoll* wait)
+    : interval_(interval), wait_(*wait) {
   // Shared with the thread: a std::function is copied.
   const auto owned = std::make_shared<TopPoller>(std::move(poller));
   const absl::Status started =
@@ -39,7 +37,7 @@ TopPollThread::TopPollThread(TopPoller poller, absl::Duration interval, int even
   if (started.ok()) return;
   absl::MutexLock lock(&mutex_);
   answers_.emplace_back(started);  // The reader sees why there are no others.
-  eventfd_write(event_fd_, 1);
+  wait_.Wake();
 }
 
 TopPollThread::~TopPollThread() {
@@ -63,7 +61,7 @@ void TopPollThread::Run(TopPoller poller) {
     absl::StatusOr<TopSample> answer = poller.Poll();
     mutex_.Lock();
     answers_.push_back(std::move(answer));
-    eventfd_write(event_fd_, 1);
+    wait_.Wake();
     // After a long poll, the missed polls are not made up for.
     next = std::max(next + interval_, absl::Now());
   }

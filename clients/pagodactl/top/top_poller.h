@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/event_poll.h"
 #include "base/thread.h"
 #include "clients/command_line/command.h"
 #include "clients/pagodactl/command/admin_client.h"
@@ -32,12 +33,12 @@ class TopPoller {
   std::optional<AdminClient> admin_;
 };
 
-// A thread that polls every `interval` and writes to an event descriptor after each answer. A loop
-// that polls descriptors can thus wait for answers and keys together.
+// A thread that polls every `interval` and wakes `wait` after each answer, so that a loop can wait
+// for answers and keys together.
 class TopPollThread {
  public:
-  // Starts polling after one interval. `event_fd`, of eventfd(2), must outlive this object.
-  TopPollThread(TopPoller poller, absl::Duration interval, int event_fd);
+  // Starts polling after one interval. `wait` must outlive this object.
+  TopPollThread(TopPoller poller, absl::Duration interval, EventPoll* wait);
   // Waits for a running poll.
   ~TopPollThread();
 
@@ -48,7 +49,7 @@ class TopPollThread {
   void Run(TopPoller poller);
 
   const absl::Duration interval_;
-  const int event_fd_;
+  EventPoll& wait_;
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<absl::StatusOr<TopSample>> answers_ ABSL_GUARDED_BY(mutex_);

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/file_descriptor.h"
+#include "base/event_poll.h"
 
 namespace pagoda {
 
@@ -28,13 +28,12 @@ class LineReader {
   absl::StatusOr<Event> Next(std::string& line);
 
   // Makes the current Next, or the next one, return kWoken.
-  void Wake();
+  void Wake() { poll_.Wake(); }
 
  private:
-  bool WasWoken();
-
   const int fd_;
-  const FileDescriptor wake_;  // An eventfd.
+  EventPoll poll_;
+  bool is_watched_;  // False for a file, which epoll refuses: it is always readable.
   std::string buffer_;
   size_t searched_ = 0;  // No newline before this.
   bool ended_ = false;
