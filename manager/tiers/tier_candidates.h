@@ -88,15 +88,19 @@ class TierCandidates {
   }
   // The facts of a block in the tree with `slot`, which it had before it moved.
   BlockFacts FactsIn(const OperationScope& op, BlockId id, SlotIndex slot) const {
-    const Block& block = store_[id];
+    return FactsOf(op, id, store_[id], slot, tree_, accounts_.owner(id));
+  }
+  // The same, for callers that know the block and the tree.
+  static BlockFacts FactsOf(const OperationScope& op, BlockId id, const Block& block,
+                            SlotIndex slot, const PrefixTree& tree, TenantId owner) {
     return {.slot = slot,
             .block = id,
-            .hash = tree_.hash(id),
+            .hash = tree.hash(id),
             .time = op.now,
-            .tenant = accounts_.owner(id),
+            .tenant = owner,
             .priority = block.priority(),
             .uses = static_cast<uint8_t>(block.uses),
-            .content = tree_.facts(id)};
+            .content = tree.facts(id)};
   }
   void NotifyTouched(OperationScope& op, BlockId id) {
     const Tier tier = store_[id].tier();
@@ -105,6 +109,9 @@ class TierCandidates {
   void NotifyInserted(OperationScope& op, BlockId id) {
     const Tier tier = store_[id].tier();
     if (follows_contents(tier)) policy(tier, id).Inserted(Facts(op, id));
+  }
+  void NotifyInserted(Tier tier, const BlockFacts& block) {
+    if (follows_contents(tier)) policy(tier, block.block).Inserted(block);
   }
   void NotifyRecovered(OperationScope& op, BlockId id) {
     const Tier tier = store_[id].tier();

@@ -79,6 +79,17 @@ class TierCounts {
     at.evictable_by_priority[store_[id].priority_value] += static_cast<uint32_t>(change);
     accounts_.CountCached(id, tier, change);
   }
+  // The last holder of a cached primary block with this priority, which worked for `tenant`, has
+  // released it: it was held, and is evictable.
+  void EndHoldOfPrimary(BlockId id, Priority priority, TenantId tenant) {
+    Counts& primary = At(kPrimaryTier);
+    --primary.held;
+    ++primary.evictable;
+    ++primary.evictable_by_priority[priority.value()];
+    if (!accounts_.any()) return;
+    accounts_.EndHold(id, kPrimaryTier, tenant, 0);
+    accounts_.CountCached(id, kPrimaryTier, +1);
+  }
   void CountInTransit(Tier tier, int change) {
     At(tier).in_transit += static_cast<uint32_t>(change);
   }

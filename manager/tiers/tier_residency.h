@@ -103,12 +103,15 @@ class TierResidency {
 
   // --- Many blocks of one request (tier_residency_runs.h) ---
 
+  // False in a sliding window, and in a cache with a disk tier.
+  bool CanEndHoldsOfParents() const;
   // Ends the last hold of a cached primary block that becomes evictable, but no candidate, because
-  // it has cached children. Returns false and changes nothing for any other block, in a sliding
-  // window, and in a cache with a disk tier.
+  // it has cached children. Returns false and changes nothing for any other block. REQUIRES:
+  // CanEndHoldsOfParents().
   bool EndHoldOfParent(BlockId id, TenantId tenant);
-  // A block has entered the tree by PrefixTree::Extend(): from now on `owner` owns it, as in Enter.
-  void EnterTree(OperationScope& op, BlockId id, TenantId owner);
+  // A block has entered the tree by PrefixTree::Extend(): from now on `facts.tenant` owns it, as in
+  // Enter.
+  void EnterTree(const BlockFacts& facts);
   // Whether Reuse() can give the slots of victims to a request: the window has one tier, no quotas
   // and no copies under way.
   bool CanReuse() const;

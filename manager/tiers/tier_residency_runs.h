@@ -7,22 +7,23 @@
 
 namespace pagoda {
 
+inline bool TierResidency::CanEndHoldsOfParents() const {
+  return !options_.sliding() && !slots_.has_disk();
+}
+
 inline bool TierResidency::EndHoldOfParent(BlockId id, TenantId tenant) {
   Block& block = store_[id];
   const bool is_parent = block.refs == 1 && block.state() == BlockState::kCached &&
-                         block.tier() == kPrimaryTier && tree_.primary_children(id) != 0 &&
-                         !options_.sliding() && !slots_.has_disk();
+                         block.tier() == kPrimaryTier && tree_.primary_children(id) != 0;
   if (!is_parent) return false;
   block.refs = 0;
-  counts_.accounts().EndHold(id, kPrimaryTier, tenant, 0);
-  counts_.CountHeld(kPrimaryTier, -1);
-  counts_.CountEvictable(id, kPrimaryTier, +1);
+  counts_.EndHoldOfPrimary(id, block.priority(), tenant);
   return true;
 }
 
-inline void TierResidency::EnterTree(OperationScope& op, BlockId id, TenantId owner) {
-  counts_.accounts().SetOwner(id, owner);
-  candidates_.NotifyInserted(op, id);
+inline void TierResidency::EnterTree(const BlockFacts& facts) {
+  counts_.accounts().SetOwner(facts.block, facts.tenant);
+  candidates_.NotifyInserted(kPrimaryTier, facts);
 }
 
 inline bool TierResidency::CanReuse() const {
@@ -30,8 +31,12 @@ inline bool TierResidency::CanReuse() const {
 }
 
 inline BlockId TierResidency::Reuse(OperationScope& op, BlockId id, BlockState state) {
+  const auto facts = [&](BlockId of) {
+    const Block& block = store_[of];
+    return TierCandidates::FactsOf(op, of, block, block.slot, tree_, kDefaultTenant);
+  };
   const BlockId above = tree_.parent(id).block();
-  const BlockFacts victim = candidates_.Facts(op, id);
+  const BlockFacts victim = facts(id);
   journal_.NoteNothing(store_.slot(id));
   tree_.EraseEnd(id);
   counts_.Reuse(victim.priority);
@@ -39,7 +44,7 @@ inline BlockId TierResidency::Reuse(OperationScope& op, BlockId id, BlockState s
   recorder_.BlockTaken(options_.window, id, op.tenant);
   if (store_[above].refs != 0) return candidates_.Evicted(kPrimaryTier, victim, nullptr);
   // It has lost its only child.
-  const BlockFacts unparked = candidates_.Facts(op, above);
+  const BlockFacts unparked = facts(above);
   return candidates_.Evicted(kPrimaryTier, victim, &unparked);
 }
 

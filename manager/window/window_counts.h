@@ -73,9 +73,11 @@ class WindowCounts final : private WindowPart {
   // The last holder released a cached block.
   void Released(const OperationScope& op, BlockId id) {
     if (store_[id].followed) reuse_intervals_.Released(id, op.now);
-    if (reuse_distances_.Samples(tree_.hash(id)) && !tree_.IsCutOff(id)) {
-      reuse_distances_.Released(tree_.hash(id));
-    }
+    ReleasedUnfollowed(id, tree_.hash(id));
+  }
+  // The same, for a block that is not followed.
+  void ReleasedUnfollowed(BlockId id, BlockHash hash) {
+    if (reuse_distances_.Samples(hash) && !tree_.IsCutOff(id)) reuse_distances_.Released(hash);
   }
   // A block of an earlier run is cached, and nothing holds it. Found() follows once all blocks of
   // that run are there.

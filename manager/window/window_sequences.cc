@@ -197,6 +197,7 @@ void WindowSequences::ReleaseAll(OperationScope& op, const Sequence& sequence) {
       holds_.passed().Stop(blocks.InTree(i));
   }
   const bool reads_copies = !residency_.copies().idle();
+  const bool has_parents = op.deferring == nullptr && residency_.CanEndHoldsOfParents();
   for (auto i = static_cast<uint32_t>(blocks.table.size()); i-- > blocks.first;) {
     if (reads_copies) {
       ReleaseEntry(op, sequence, i);
@@ -204,11 +205,11 @@ void WindowSequences::ReleaseAll(OperationScope& op, const Sequence& sequence) {
     }
     const BlockId own = blocks.table[i].id;
     const Block& block = store_[own];
-    const bool nobody_follows = op.deferring == nullptr && !block.timed && !block.followed;
+    const bool nobody_follows = has_parents && !block.timed && !block.followed;
     if (!nobody_follows || !residency_.EndHoldOfParent(own, sequence.tenant)) {
       holds_.Release(op, own, sequence.tenant);
     } else {
-      counts_.Released(op, own);
+      counts_.ReleasedUnfollowed(own, tree_.hash(own));
     }
     if (blocks.canonical[i] != kNoBlock) holds_.Release(op, blocks.canonical[i], sequence.tenant);
   }

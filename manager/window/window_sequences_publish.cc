@@ -129,6 +129,8 @@ uint32_t WindowSequences::PublishChain(OperationScope& op, const Sequence& seque
   const NamespaceKey& name_space = tree_.key(blocks.root);
   const TenantId owner = accounts().any() ? options_.tenants->OwnerOf(name_space) : kDefaultTenant;
   const uint32_t size = tokens_per_block().value();
+  const uint32_t prompt_end = tokens_per_block().BlockForToken(sequence.prompt_tokens);
+  BlockFacts facts{.time = op.now, .tenant = owner, .content = FactsOf(sequence, first, size)};
   BlockId tip = blocks.tip.block();
   while (first < end) {
     EventRecorder::StoredRun run;
@@ -146,14 +148,21 @@ uint32_t WindowSequences::PublishChain(OperationScope& op, const Sequence& seque
       block.uses = 0;
       block.token_count = size;
       const absl::Span<const TokenId> tokens = store_.tokens(id);
-      tree_.Extend(id, tip, {tokens, {}}, FactsOf(sequence, first, size));
-      residency_.EnterTree(op, id, owner);
+      // The facts change with the depth's logarithm, and where the prompt ends.
+      if ((first & (first + 1)) == 0 || first == prompt_end) {
+        facts.content = FactsOf(sequence, first, size);
+      }
+      tree_.Extend(id, tip, {tokens, {}}, facts.content);
+      facts.slot = block.slot;
+      facts.block = id;
+      facts.hash = tree_.hash(id);
+      residency_.EnterTree(facts);
       residency_.journal().NoteContent(id);
       counts_.Stored(op, id);
       counts_.Published(sequence, blocks, first, id);
       tip = id;
       if (run.blocks.empty()) continue;
-      run.blocks[i] = {.id = id, .hash = tree_.hash(id), .token_count = size};
+      run.blocks[i] = {.id = id, .hash = facts.hash, .token_count = size};
       CopyTokenIds(tokens, run.tokens.data() + size_t{i} * size);
     }
   }
