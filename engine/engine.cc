@@ -14,7 +14,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "engine/arriving_requests.h"
 #include "engine/basic_cache/basic_cache_client.h"
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -90,16 +89,7 @@ class Engine::State {
             options.scheduler, client_.get(), {pools_.windows().begin(), pools_.windows().end()},
             [this](const ModelInput& input) { return model_->ForwardWithDraws(input, layers_); },
             &sampling_threads_),
-        fetch_prompt_(options.fetch_prompt),
         on_warning_(options.on_warning),
-        arriving_([this](Arrival arrival, uint32_t fetched_tokens) {
-          arrival.request.fetched_tokens = fetched_tokens;
-          {
-            absl::MutexLock lock(&mutex_);
-            if (!ended_) return inbox_.push_back(std::move(arrival));
-          }
-          arrival.on_end(EngineEnds());
-        }),
         info_(client_->info()) {
     started_ = sampling_threads_.started();
     if (started_.ok()) started_ = thread_.Start("pagoda-engine", [this] { Run(); });
@@ -107,11 +97,14 @@ class Engine::State {
 
   ~State() {
     {
+      absl::MutexLock lock(&link_->mutex);
+      link_->state = nullptr;
+    }
+    {
       absl::MutexLock lock(&mutex_);
       stopping_ = true;
     }
     thread_.Join();
-    for (const Arrival& arrival : arriving_.End()) arrival.on_end(EngineEnds());
   }
 
   // OK, or why a thread is missing. Then nothing may be submitted.
@@ -126,7 +119,8 @@ class Engine::State {
     return CheckRequest(request, model_->config(), adapters_, info_, max_running_sequences_);
   }
 
-  absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
+  absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end,
+                      Entry entry) {
     if (absl::Status status = Check(request); !status.ok()) return status;
     if (absl::Status status = model_->CheckFiles(); !status.ok()) return status;
     adapters_.Apply(request);
@@ -138,33 +132,31 @@ class Engine::State {
                     [&](TokenId token) { return token >= model_->config().vocab_size; });
     }
     ApplyRotaryRange(model_->config(), request);
-    std::optional<Arrival> fetched;
-    GenerateRequest asked;
+    const NamespaceKey name_space = request.name_space;
+    const auto active = std::make_shared<ActiveRequest>();
+    active->on_token = std::move(on_token);
+    active->on_end = std::move(on_end);
+    active->arrival = request.arrival.value_or(SteadyNow());
+    active->is_prepared = entry.prepare == nullptr;
     {
       absl::MutexLock lock(&mutex_);
       if (ended_) return EngineEnds();
-      absl::StatusOr<WaitingPlaces::Place> place = places_.Take(request);
+      absl::StatusOr<WaitingPlaces::Place> place =
+          entry.is_again ? places_.TakeAgain(request) : places_.Take(request);
       if (!place.ok()) return place.status();
-      const SteadyTime time = request.arrival.value_or(SteadyNow());
-      const bool is_fetched =
-          fetch_prompt_ != nullptr && request.prompt.size() > info_.tokens_per_block;
-      if (is_fetched) {
-        asked = {.prompt = request.prompt,
-                 .stop_tokens = {},
-                 .name_space = request.name_space,
-                 .tenant = request.tenant,
-                 .fetch_source = request.fetch_source};
-      }
-      Arrival arrival{std::move(request), std::move(on_token), std::move(on_end), time,
-                      *std::move(place)};
-      if (!is_fetched) {
-        inbox_.push_back(std::move(arrival));
-        return absl::OkStatus();
-      }
-      fetched = std::move(arrival);
+      active->place = *std::move(place);
+      active->request = std::move(request);
+      inbox_.push_back(active);
     }
-    arriving_.Add(*std::move(fetched), [&](ArrivingRequests<Arrival>::Done done) {
-      fetch_prompt_(asked, std::move(done));
+    if (entry.prepare == nullptr) return absl::OkStatus();
+    const std::weak_ptr<ActiveRequest> prepared = active;
+    entry.prepare(name_space, [link = link_, prepared](absl::StatusOr<uint32_t> fetched_tokens) {
+      absl::MutexLock link_lock(&link->mutex);
+      if (link->state == nullptr) return;
+      std::shared_ptr<ActiveRequest> waiting = prepared.lock();
+      if (waiting == nullptr) return;
+      absl::MutexLock lock(&link->state->mutex_);
+      link->state->prepared_.push_back({std::move(waiting), std::move(fetched_tokens)});
     });
     return absl::OkStatus();
   }
@@ -221,20 +213,24 @@ class Engine::State {
   }
 
   EngineStats Stats() const {
-    const size_t arriving = arriving_.size();  // Before the lock: see arriving_.
     absl::MutexLock lock(&mutex_);
     EngineStats stats = stats_;
-    stats.waiting_requests += inbox_.size() + arriving;
+    stats.waiting_requests += inbox_.size();
     return stats;
   }
 
  private:
-  struct Arrival {
-    GenerateRequest request;
-    TokenCallback on_token;
-    EndCallback on_end;
-    SteadyTime time;
-    WaitingPlaces::Place place;
+  using Arrivals = std::vector<std::shared_ptr<ActiveRequest>>;
+  struct Preparation {
+    std::shared_ptr<ActiveRequest> request;
+    absl::StatusOr<uint32_t> fetched_tokens;
+  };
+  // The preparations under way own it too. They can end after this object: then `state` is null.
+  struct Link {
+    explicit Link(State* of) : state(of) {}
+
+    absl::Mutex mutex;  // Before mutex_.
+    State* state ABSL_GUARDED_BY(mutex);
   };
   struct Attachment {
     std::unique_ptr<CacheClient> client;
@@ -250,14 +246,13 @@ class Engine::State {
     }
     scheduler_.Shutdown(EngineEnds());
     ReportStep();
-    std::vector<Arrival> left;
+    Arrivals left;
     {
       absl::MutexLock lock(&mutex_);
       ended_ = true;
       left = std::exchange(inbox_, {});
     }
-    for (Arrival& arrival : arriving_.End()) left.push_back(std::move(arrival));
-    for (const Arrival& arrival : left) arrival.on_end(EngineEnds());
+    for (const auto& arrival : left) arrival->on_end(EngineEnds());
   }
 
   void ReportStep() {
@@ -277,12 +272,14 @@ class Engine::State {
 
   // Waits until there is work, and takes it. False when the engine ends.
   bool TakeArrivals(Scheduler::Progress progress) {
-    std::vector<Arrival> arrivals;
+    Arrivals arrivals;
+    std::vector<Preparation> prepared;
     std::vector<std::function<void()>> tasks;
     {
       absl::MutexLock lock(&mutex_);
       const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || !inbox_.empty() || !tasks_.empty() || attachment_ != nullptr;
+        return stopping_ || !inbox_.empty() || !prepared_.empty() || !tasks_.empty() ||
+               attachment_ != nullptr;
       };
       if (scheduler_.idle()) {
         mutex_.Await(absl::Condition(&something));
@@ -292,16 +289,15 @@ class Engine::State {
       }
       if (stopping_) return false;
       arrivals = std::exchange(inbox_, {});
+      prepared = std::exchange(prepared_, {});
       tasks = std::exchange(tasks_, {});
       // Counts the arrivals until the scheduler's own numbers include them.
       stats_.waiting_requests += arrivals.size();
       if (attachment_ != nullptr) TakeAttachment();
     }
     for (const std::function<void()>& task : tasks) task();
-    for (Arrival& arrival : arrivals) {
-      scheduler_.Add(std::move(arrival.request), std::move(arrival.on_token),
-                     std::move(arrival.on_end), arrival.time, std::move(arrival.place));
-    }
+    for (auto& arrival : arrivals) scheduler_.Add(std::move(arrival));
+    for (const auto& [request, tokens] : prepared) scheduler_.Prepared(request, tokens);
     return true;
   }
 
@@ -342,16 +338,17 @@ class Engine::State {
   const std::optional<KvArrangement> arrangement_ = ArrangementOf(*client_);
   Scheduler scheduler_;
 
-  const decltype(Options::fetch_prompt) fetch_prompt_;
   // For the engine's thread.
   const decltype(Options::on_warning) on_warning_;
   GraphWarnings graph_warnings_;
 
-  ArrivingRequests<Arrival> arriving_;  // Its lock comes before mutex_.
+  const std::shared_ptr<Link> link_ = std::make_shared<Link>(this);
 
   mutable absl::Mutex mutex_;
   CacheInfo info_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Arrival> inbox_ ABSL_GUARDED_BY(mutex_);
+  // Other threads hand these over to the engine's thread, in order.
+  Arrivals inbox_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Preparation> prepared_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   Attachment* attachment_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -439,8 +436,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() = default;
 
-absl::Status Engine::Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
-  return state_->Submit(std::move(request), std::move(on_token), std::move(on_end));
+absl::Status Engine::Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end,
+                            Entry entry) {
+  return state_->Submit(std::move(request), std::move(on_token), std::move(on_end),
+                        std::move(entry));
 }
 
 absl::StatusOr<GenerateReport> Engine::Generate(GenerateRequest request, TokenCallback on_token) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -48,12 +49,6 @@ class Engine final : public Generator {
     // first one.
     WaitingPlaces::Limits waiting;
     std::vector<std::string> tenants = {""};
-    // Brings the prompt's blocks into the cache from other machines, before the request is queued.
-    // Called on the threads of Submit, several at once. It calls `done` once, on any thread or
-    // within the call, with the number of tokens that it brought, and does not block. Empty: there
-    // are no other machines.
-    std::function<void(const GenerateRequest& request, std::function<void(uint32_t)> done)>
-        fetch_prompt = nullptr;
     // Called by Create while it loads the weights, on its thread: see LoadWatch. May be empty.
     std::function<void(uint64_t bytes)> on_load = nullptr;
     // Called with a sentence when the engine goes on in a slower way than it began: at most once
@@ -86,7 +81,27 @@ class Engine final : public Generator {
   // cache); TENANT_QUOTA_EXCEEDED, TOO_MANY_SEQUENCES and SEQUENCE_BYTES_EXHAUSTED (other clients
   // of the tenant hold its quota); CANCELLED (`on_token` or `request.cancelled` asked for it, or
   // the engine ended); the client's own.
-  absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) override;
+  absl::Status Submit(GenerateRequest request, TokenCallback on_token,
+                      EndCallback on_end) override {
+    return Submit(std::move(request), std::move(on_token), std::move(on_end), Entry());
+  }
+
+  // Called at most once, on any thread, with the prompt's tokens that were brought into the cache
+  // from other machines, or with the error that ends the request. It may be called after the end of
+  // the request or of the engine: then nothing happens.
+  using PreparedCallback = std::function<void(absl::StatusOr<uint32_t> fetched_tokens)>;
+  // How a request enters the queue.
+  struct Entry {
+    // Begins to prepare the request, which has its place and its position in the queue meanwhile.
+    // Called by Submit, on its thread, with the namespace of the prompt's blocks. It must not
+    // block. Empty: the request is prepared.
+    std::function<void(const NamespaceKey& name_space, PreparedCallback done)> prepare = nullptr;
+    // Whether the request has been in the engine before. Such a request is not QUEUE_FULL.
+    bool is_again = false;
+  };
+  // The same for a request that is not prepared, or that has run before.
+  absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end,
+                      Entry entry);
 
   // Submits and waits for the end. REQUIRES: the caller is not on the engine's thread.
   absl::StatusOr<GenerateReport> Generate(GenerateRequest request, TokenCallback on_token);

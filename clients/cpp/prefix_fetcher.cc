@@ -1,6 +1,6 @@
 #include "clients/cpp/prefix_fetcher.h"
 
-#include <set>
+#include <map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -55,7 +55,7 @@ class PrefixFetcher::Calls {
   ~Calls() {
     {
       absl::MutexLock lock(&mutex_);
-      for (Call* call : calls_) call->context.TryCancel();
+      for (const auto& [number, call] : calls_) call->context.TryCancel();
       mutex_.Await(absl::Condition(this, &Calls::has_ended));
     }
     if (keep_alive_ == nullptr) return;
@@ -75,15 +75,26 @@ class PrefixFetcher::Calls {
     return keep_alive_->started();
   }
 
-  void Fetch(const PrefixToFetch& prefix, Done done) {
+  uint64_t Fetch(const PrefixToFetch& prefix, Done done) {
     auto* const call = new Call{.request = RequestOf(prefix, session_), .done = std::move(done)};
     call->context.set_deadline(absl::ToChronoTime(absl::Now() + kMostTime));
+    uint64_t number = 0;
     {
       absl::MutexLock lock(&mutex_);
-      calls_.insert(call);
+      number = ++last_call_;
+      calls_.emplace(number, call);
     }
-    stub_->async()->FetchPrefix(&call->context, &call->request, &call->response,
-                                [this, call](const grpc::Status& status) { End(call, status); });
+    stub_->async()->FetchPrefix(
+        &call->context, &call->request, &call->response,
+        [this, call, number](const grpc::Status& status) { End(number, call, status); });
+    return number;
+  }
+
+  void Cancel(uint64_t number) {
+    absl::MutexLock lock(&mutex_);
+    if (const auto call = calls_.find(number); call != calls_.end()) {
+      call->second->context.TryCancel();
+    }
   }
 
  private:
@@ -95,11 +106,11 @@ class PrefixFetcher::Calls {
   };
 
   // Owns the call. The last use of this object is under the lock.
-  void End(Call* call, const grpc::Status& status) {
+  void End(uint64_t number, Call* call, const grpc::Status& status) {
     const std::unique_ptr<Call> owned(call);
     call->done(AnswerOf(status, call->response));
     absl::MutexLock lock(&mutex_);
-    calls_.erase(call);
+    calls_.erase(number);
   }
   bool has_ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); }
 
@@ -108,7 +119,9 @@ class PrefixFetcher::Calls {
   std::unique_ptr<KeepAlive> keep_alive_;  // Null: another object keeps the session.
 
   absl::Mutex mutex_;
-  std::set<Call*> calls_ ABSL_GUARDED_BY(mutex_);  // Each is owned by its callback.
+  // Each is owned by its callback.
+  std::map<uint64_t, Call*> calls_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_call_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 absl::StatusOr<std::unique_ptr<PrefixFetcher>> PrefixFetcher::Open(
@@ -139,14 +152,16 @@ PrefixFetcher::PrefixFetcher(const std::shared_ptr<grpc::Channel>& channel,
 
 PrefixFetcher::~PrefixFetcher() = default;
 
-void PrefixFetcher::Fetch(const PrefixToFetch& prefix, Done done) {
-  calls_->Fetch(prefix, std::move(done));
+uint64_t PrefixFetcher::Fetch(const PrefixToFetch& prefix, Done done) {
+  return calls_->Fetch(prefix, std::move(done));
 }
+
+void PrefixFetcher::Cancel(uint64_t fetch) { calls_->Cancel(fetch); }
 
 absl::StatusOr<FetchedFromAfar> PrefixFetcher::Fetch(const PrefixToFetch& prefix) {
   absl::StatusOr<FetchedFromAfar> answer = absl::UnknownError("not ended");
   absl::Notification ended;
-  Fetch(prefix, [&](const absl::StatusOr<FetchedFromAfar>& fetched) {
+  (void)Fetch(prefix, [&](const absl::StatusOr<FetchedFromAfar>& fetched) {
     answer = fetched;
     ended.Notify();
   });

@@ -53,8 +53,10 @@ class PrefixFetcher {
   using Done = std::function<void(const absl::StatusOr<FetchedFromAfar>&)>;
   // Calls `done` once, on a thread of gRPC. It must not block, and must not destroy this object.
   // Errors: those of FetchPrefix in pagoda/v1/cache.proto; UNKNOWN_SESSION or STALE_SESSION if the
-  // session is over: open another fetcher.
-  void Fetch(const PrefixToFetch& prefix, Done done);
+  // session is over: open another fetcher. Returns the fetch's number, for Cancel.
+  uint64_t Fetch(const PrefixToFetch& prefix, Done done);
+  // Ends a fetch early, with CANCELLED. Does nothing for one that has ended. Does not wait.
+  void Cancel(uint64_t fetch);
   // The same, on the caller's thread.
   absl::StatusOr<FetchedFromAfar> Fetch(const PrefixToFetch& prefix);
 

@@ -66,8 +66,7 @@ struct GenerateRequest {
   std::string token;
   // When the caller received the request; the report's times count from it. Unset: at Submit.
   std::optional<SteadyTime> arrival;
-  // The other machine that has the prompt's blocks, as Engine::Options::fetch_prompt understands
-  // it. Empty: any.
+  // The peer address of the daemon that has the prompt's blocks. Empty: any.
   std::string fetch_source;
   // The adapter's place. Set by the engine.
   AdapterIndex adapter_index = kNoAdapter;

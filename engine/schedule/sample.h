@@ -39,6 +39,7 @@ struct ActiveRequest {
   uint64_t number = 0;  // Counts arrivals.
   GenerateReport report;
   WaitingPlaces::Place place;  // Held until the request is admitted or ends.
+  bool is_prepared = true;     // If not, it is passed over.
   bool admitted = false;       // One of its samples has been opened.
   bool ending = false;         // Its further tokens are not used.
   uint64_t asked_in_step = 0;  // The last step that called `cancelled`.

@@ -34,41 +34,43 @@ Scheduler::~Scheduler() {
   ReportEnds();
 }
 
-void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end,
-                    SteadyTime arrival, WaitingPlaces::Place place) {
-  auto active = std::make_shared<ActiveRequest>();
-  active->request = std::move(request);
+void Scheduler::Add(std::shared_ptr<ActiveRequest> request) {
+  GenerateRequest& asked = request->request;
   // Each chosen token is looked up in them on the engine's thread.
-  std::vector<TokenId>& stops = active->request.stop_tokens;
+  std::vector<TokenId>& stops = asked.stop_tokens;
   std::sort(stops.begin(), stops.end());
   stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
-  active->on_token = std::move(on_token);
-  active->on_end = std::move(on_end);
-  active->arrival = arrival;
-  active->place = std::move(place);
-  active->number = ++requests_;
-  active->open_samples = 1;
-  const GenerateRequest& asked = active->request;
-  active->report.prompt_tokens = static_cast<uint32_t>(asked.prompt.size());
-  active->report.finish_reasons.resize(asked.num_samples, FinishReason::kLength);
+  request->number = ++requests_;
+  request->open_samples = 1;
+  request->report.prompt_tokens = static_cast<uint32_t>(asked.prompt.size());
+  request->report.finish_reasons.resize(asked.num_samples, FinishReason::kLength);
   if (asked.is_beam_search()) {
-    active->beams = std::make_unique<BeamRun>(
+    request->beams = std::make_unique<BeamRun>(
         BeamRun{.search = BeamSearch({.width = asked.beam_width,
                                       .max_tokens = asked.max_new_tokens,
                                       .length_penalty = asked.length_penalty,
                                       .early_stopping = asked.early_stopping}),
                 .candidates = std::vector<std::vector<BeamSearch::Candidate>>(1)});
   }
-  shares_.Enter(asked.tenant);
   ++stats_.waiting_requests;
-  auto sample = std::make_unique<Sample>(active, 0, windows_, asked.prompt);
-  sample->fetched_tokens = asked.fetched_tokens;
+  auto sample = std::make_unique<Sample>(request, 0, windows_, asked.prompt);
   if (sample->is_beam()) sample->beams = {0};
   waiting_.Add(std::move(sample));
+  if (request->is_prepared) Prepared(request, 0);
+}
+
+void Scheduler::Prepared(const std::shared_ptr<ActiveRequest>& request,
+                         const absl::StatusOr<uint32_t>& fetched_tokens) {
+  if (request->ending) return;
+  if (!fetched_tokens.ok()) return EndRequest(request, fetched_tokens.status());
+  GenerateRequest& asked = request->request;
+  asked.fetched_tokens = *fetched_tokens;
+  request->is_prepared = true;
+  shares_.Enter(asked.tenant);
   if (!quotas_.Knows(asked.charged())) {
     unknown_owners_.insert(asked.charged());
   } else if (absl::Status status = quotas_.Check(asked, windows_.tokens_per_block); !status.ok()) {
-    EndRequest(active, status);
+    EndRequest(request, status);
   }
 }
 
@@ -84,6 +86,10 @@ Scheduler::Progress Scheduler::Step() {
 
 Scheduler::Progress Scheduler::RunStep() {
   EndCancelled();
+  if (shares_.empty()) {  // No request is prepared.
+    FinishClosing();
+    return Progress::kNone;
+  }
   StepBatch batch;
   if (running_.empty() && closing_.empty() && probes_.empty() && !waiting_.empty()) {
     // A request that arrives while nothing runs starts with this step.

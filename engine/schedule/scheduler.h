@@ -95,16 +95,20 @@ class Scheduler {
   // search.
   static absl::Status CheckCapacity(const CacheInfo& cache, const GenerateRequest& request);
 
-  // REQUIRES: the request is valid. A later ReportEnds calls `on_end`. `place` is given back when
-  // the request is admitted or ends.
-  void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, SteadyTime arrival,
-           WaitingPlaces::Place place = {});
+  // Queues a request with its functions, arrival and place. A later ReportEnds calls `on_end`. A
+  // request that is not prepared keeps its position, but waits for Prepared and gets no share.
+  // REQUIRES: the request is valid.
+  void Add(std::shared_ptr<ActiveRequest> request);
+  // The preparation brought this many tokens of the prompt from other machines, or failed, which
+  // ends the request. Does nothing if the request has ended.
+  void Prepared(const std::shared_ptr<ActiveRequest>& request,
+                const absl::StatusOr<uint32_t>& fetched_tokens);
 
   bool idle() const { return running_.empty() && closing_.empty() && waiting_.empty(); }
 
   enum class Progress {
     kMade,
-    kNone,  // All requests wait, for capacity that others hold or for fetches.
+    kNone,  // All requests wait: for their preparation, for fetches, or for others' capacity.
   };
   Progress Step();
   // Whether a request waits for a fetch. A step checks whether the fetch has ended.
@@ -116,7 +120,8 @@ class Scheduler {
   // Ends all requests with the error, at once. ReportEnds calls their on_end.
   void Shutdown(const absl::Status& status);
   // Continues in another session, with a cache of the same model. The running requests start again
-  // there, from the tokens that they have.
+  // there, from the tokens that they have. A request that this cache can never hold ends with
+  // INVALID_COUNT.
   void Attach(CacheClient* client);
 
   const SchedulerStats& stats() const { return stats_; }
@@ -215,9 +220,11 @@ class Scheduler {
   void Preempt(Sample* sample);
   void EndRequest(const std::shared_ptr<ActiveRequest>& request, const absl::Status& status);
   void Finish(std::unique_ptr<Sample> sample);
+  // Ends the waiting requests for which `check` returns an error, with that error.
+  void EndWaiting(absl::FunctionRef<absl::Status(const Sample&)> check);
+  // Ends all prepared requests. The others have nothing to do with the error.
   void EndAll(const absl::Status& status);
   void FailAll(const absl::Status& status);
-  void FreeLeftovers();
   void FinishClosing();
 
   const Options options_;

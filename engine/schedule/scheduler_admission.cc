@@ -46,10 +46,11 @@ absl::Status Scheduler::CheckCapacity(const CacheInfo& cache, const GenerateRequ
   return absl::OkStatus();
 }
 
-// Samples whose tenant is at its quota, or that wait for a fetch, do not delay the others.
+// Samples whose tenant is at its quota, or that wait for their preparation or for a fetch, do not
+// delay the others.
 std::vector<Sample*> Scheduler::Head(size_t count) const {
   return waiting_.Head(count, [this](const Sample& sample) {
-    return quotas_.IsFull(sample.owner(), options_.probe_pause) ||
+    return !sample.request->is_prepared || quotas_.IsFull(sample.owner(), options_.probe_pause) ||
            fetches_.IsFetching(sample.name());
   });
 }
@@ -141,7 +142,8 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
     std::unique_ptr<Sample> sample = waiting_.Remove(probe.sample);
     if (sample == nullptr) continue;  // Cancelled since.
     budget -= fit.tokens;
-    sample->fetched_tokens = std::max(sample->fetched_tokens, fetches_.Leave(sample->name()));
+    sample->fetched_tokens = std::max({sample->fetched_tokens, fetches_.Leave(sample->name()),
+                                       sample->request->request.fetched_tokens});
     Open(std::move(sample), rest, fit.tokens, batch);
   }
 }
@@ -302,13 +304,11 @@ void Scheduler::AskForQuotas(StepBatch& batch) {
 
 void Scheduler::LearnQuota(const std::string& owner, const CapacityAnswer& answer) {
   quotas_.Learn(owner, answer.windows);
-  std::vector<std::pair<std::shared_ptr<ActiveRequest>, absl::Status>> refused;
-  waiting_.ForEach([&](const Sample& sample) {
-    if (sample.owner() != owner) return;
-    absl::Status status = quotas_.Check(sample.request->request, windows_.tokens_per_block);
-    if (!status.ok()) refused.emplace_back(sample.request, std::move(status));
+  EndWaiting([&](const Sample& sample) {
+    return sample.owner() != owner
+               ? absl::OkStatus()
+               : quotas_.Check(sample.request->request, windows_.tokens_per_block);
   });
-  for (const auto& [request, status] : refused) EndRequest(request, status);
 }
 
 // Called when nothing was computed.

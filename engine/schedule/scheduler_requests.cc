@@ -44,7 +44,7 @@ void Scheduler::Finish(std::unique_ptr<Sample> sample) {
   if (--request->open_samples > 0) return;
   --(request->admitted ? stats_.running_requests : stats_.waiting_requests);
   request->place = {};
-  shares_.Leave(request->request.tenant);
+  if (request->is_prepared) shares_.Leave(request->request.tenant);
   request->report.total_time = Since(request->arrival);
   ended_.push_back(request);
 }
@@ -59,13 +59,24 @@ void Scheduler::ReportEnds() {
   }
 }
 
+void Scheduler::EndWaiting(absl::FunctionRef<absl::Status(const Sample&)> check) {
+  std::vector<std::pair<std::shared_ptr<ActiveRequest>, absl::Status>> refused;
+  waiting_.ForEach([&](const Sample& sample) {
+    absl::Status status = check(sample);
+    if (!status.ok()) refused.emplace_back(sample.request, std::move(status));
+  });
+  for (const auto& [request, status] : refused) EndRequest(request, status);
+}
+
 void Scheduler::EndAll(const absl::Status& status) {
   std::vector<std::shared_ptr<ActiveRequest>> requests;
   for (const auto& sample : running_) requests.push_back(sample->request);
   for (const auto& closing : closing_) {
     if (closing.then == Then::kReturn) requests.push_back(closing.sample->request);
   }
-  waiting_.ForEach([&](const Sample& sample) { requests.push_back(sample.request); });
+  waiting_.ForEach([&](const Sample& sample) {
+    if (sample.request->is_prepared) requests.push_back(sample.request);
+  });
   for (const auto& request : requests) EndRequest(request, status);
 }
 
@@ -78,14 +89,10 @@ void Scheduler::FailAll(const absl::Status& status) {
     if (closing.sample->run.was_opened()) leftovers_.push_back(closing.sample->run.id());
     closing.sample->run.Forget();
   }
-  FreeLeftovers();
-  FinishClosing();
-}
-
-void Scheduler::FreeLeftovers() {
   std::vector<Operation> frees;
   for (const SequenceId leftover : leftovers_) frees.push_back(FreeSequence{leftover});
   if (frees.empty() || client_->Execute(frees).ok()) leftovers_.clear();
+  FinishClosing();
 }
 
 // Finishes the samples whose sequences have been closed. Others can have been retired since.
@@ -109,6 +116,7 @@ void Scheduler::FinishClosing() {
 
 void Scheduler::Shutdown(const absl::Status& status) {
   EndAll(status);
+  EndWaiting([&](const Sample&) { return status; });
   StepBatch batch;
   AddClosings(Which::kAll, batch);
   if (absl::Status ran = RunBatch(batch); !ran.ok()) return FailAll(ran);
@@ -130,6 +138,9 @@ void Scheduler::Attach(CacheClient* client) {
     closing.sample->fork_of = nullptr;
   }
   FinishClosing();
+  EndWaiting([&](const Sample& sample) {
+    return CheckCapacity(client_->info(), sample.request->request);
+  });
 }
 
 }  // namespace pagoda

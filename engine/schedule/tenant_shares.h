@@ -13,11 +13,12 @@ namespace pagoda {
 // among the active tenants, so that it saves nothing up while it is idle. Thread-compatible.
 class TenantShares {
  public:
-  // A request of the tenant arrived; one ended.
+  // A request of the tenant can be admitted from now on; one ended.
   void Enter(const std::string& tenant);
   void Leave(const std::string& tenant);
   // The engine spent `cost` on the tenant.
   void Charge(const std::string& tenant, uint64_t cost);
+  bool empty() const { return requests_ == 0; }
   // REQUIRES: the tenant has a request.
   uint64_t service(const std::string& tenant) const { return tenants_.at(tenant).service; }
 

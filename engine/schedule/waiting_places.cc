@@ -30,9 +30,22 @@ uint64_t WaitingPlaces::BytesOf(const GenerateRequest& request) {
          request.name_space.tenant.size() + request.tenant.size();
 }
 
+size_t WaitingPlaces::IndexOf(const std::string& tenant) const {
+  const auto found = tenants_.find(tenant);
+  return found == tenants_.end() ? 0 : found->second;
+}
+
+WaitingPlaces::Place WaitingPlaces::TakeAgain(const GenerateRequest& request) {
+  const size_t tenant = IndexOf(request.tenant);
+  const uint64_t bytes = BytesOf(request);
+  absl::MutexLock lock(&mutex_);
+  requests_.Overdraw(tenant, 1);
+  bytes_.Overdraw(tenant, bytes);
+  return Place(this, tenant, bytes);
+}
+
 absl::StatusOr<WaitingPlaces::Place> WaitingPlaces::Take(const GenerateRequest& request) {
-  const auto found = tenants_.find(request.tenant);
-  const size_t tenant = found == tenants_.end() ? 0 : found->second;
+  const size_t tenant = IndexOf(request.tenant);
   const uint64_t bytes = BytesOf(request);
   absl::MutexLock lock(&mutex_);
   if (bytes > bytes_.most_of_one()) {

@@ -62,10 +62,14 @@ class WaitingPlaces {
   // tenant can ever have so many bytes waiting.
   absl::StatusOr<Place> Take(const GenerateRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Takes a place even if the limits leave none: for a request that has had one before.
+  Place TakeAgain(const GenerateRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // The bytes of the request's numbers and texts, once for each copy that the scheduler has.
   static uint64_t BytesOf(const GenerateRequest& request);
 
  private:
+  size_t IndexOf(const std::string& tenant) const;
   void GiveBack(size_t tenant, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Limits limits_;

@@ -33,10 +33,10 @@ std::vector<Sample*> WaitingQueue::Head(
       return turn.next != turn.end;
     };
     for (const auto& [tenant, queue] : tenants) {
-      const auto served = served_here.find(tenant);
-      Turn turn{shares_.service(tenant) + (served == served_here.end() ? 0 : served->second),
-                queue.begin(), queue.end()};
-      if (pass(turn)) turns.emplace(tenant, turn);
+      Turn turn{0, queue.begin(), queue.end()};
+      if (!pass(turn)) continue;
+      turn.service = shares_.service(tenant) + served_here[tenant];
+      turns.emplace(tenant, turn);
     }
     while (head.size() < count && !turns.empty()) {
       auto least = turns.begin();

@@ -21,7 +21,7 @@ namespace pagoda {
 // Thread-compatible.
 class WaitingQueue {
  public:
-  // `shares` outlives it and knows the tenants of all waiting samples.
+  // `shares` outlives it and knows the tenants of all waiting samples that are not passed over.
   explicit WaitingQueue(const TenantShares* shares) : shares_(*shares) {}
 
   bool empty() const { return size_ == 0; }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "base/error.h"
@@ -68,6 +69,46 @@ TEST_F(EngineFrontendsTest, ATenantThatFillsTheQueueLeavesAnotherItsPart) {
   while (ended < 1 + red + blue) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(engine->Stats().waiting_requests, 0u);
   EXPECT_TRUE(submit("red", 1).ok()) << "a request that has ended does not wait";
+}
+
+// The request has its place while it is prepared, and gives it back when it is cancelled.
+TEST_F(EngineFrontendsTest, ARequestThatIsNotPreparedWaitsInTheSameQueue) {
+  auto engine = Create({.waiting = {.requests = 1}});
+  std::vector<Engine::PreparedCallback> dones;
+  std::atomic<bool> cancel = false;
+  std::atomic<int> ended = 0, answered = 0;
+  const auto submit = [&](bool is_again) {
+    GenerateRequest request = Request("", 1);
+    request.cancelled = [&] { return cancel.load(); };
+    return engine->Submit(
+        std::move(request), [](const GeneratedToken&) { return true; },
+        [&](const absl::StatusOr<GenerateReport>& report) {
+          answered += report.ok() ? 1 : 0;
+          ++ended;
+        },
+        {.prepare = [&](const NamespaceKey&,
+                        Engine::PreparedCallback done) { dones.push_back(std::move(done)); },
+         .is_again = is_again});
+  };
+  const auto wait_for_ends = [&](int count) {
+    while (ended < count) absl::SleepFor(absl::Milliseconds(1));
+  };
+  ASSERT_TRUE(submit(false).ok());
+  EXPECT_EQ(ReasonOf(submit(false)), Reason::kQueueFull);
+  ASSERT_TRUE(submit(true).ok()) << "it has been in the engine before";
+  EXPECT_EQ(engine->Stats().waiting_requests, 2u);
+  cancel = true;
+  wait_for_ends(2);
+  EXPECT_EQ(engine->Stats().waiting_requests, 0u);
+  cancel = false;
+  ASSERT_TRUE(submit(false).ok());
+  for (const auto& done : dones) done(0);
+  wait_for_ends(3);
+  EXPECT_EQ(answered, 1);
+  ASSERT_TRUE(submit(false).ok());
+  engine.reset();
+  EXPECT_EQ(ended, 4);
+  dones.back()(0);
 }
 
 TEST_F(EngineFrontendsTest, AnAdapterIsRefusedByName) {

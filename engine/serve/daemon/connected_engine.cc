@@ -21,8 +21,6 @@ constexpr absl::Duration kMostPause = absl::Seconds(2);
 constexpr absl::Duration kCheckTime = absl::Seconds(1);
 // How long the daemon has for a tenant's part of a step.
 constexpr absl::Duration kTenantTime = absl::Seconds(3);
-// The pause before a request tries again to get a place in the engine's queue.
-constexpr absl::Duration kQueuePause = absl::Milliseconds(5);
 
 // Limits how often one request is run, because the request itself may be the reason why daemons
 // end.
@@ -55,17 +53,21 @@ struct ConnectedEngine::Run {
   GenerateRequest request;  // The caller's request, without the functions below.
   TokenCallback on_token;
   EndCallback on_end;
-  WaitingPlaces::Place place;  // While a new request waits for its tenant's session.
   std::function<bool(const GeneratedToken&)> ends_sample;
   std::function<bool()> cancelled;
   int runs = 0;
   // The engine's session in which the last run began, and why that run ended.
   int session = 0;
   absl::Status why;
-  // The tenant's session; null if it is the engine's own.
+  // The tenant's session; null if it is the engine's own. Under mutex_, like the next two.
   TenantSessions::SessionPtr of_tenant;
+  bool is_failed = false;  // No session could be found: the request does not start again.
+  bool is_over = false;    // The caller has the end.
   // The tenant's session in which the last run ended.
   std::weak_ptr<TenantSessions::Session> lost;
+  // The last fetch of the prompt, and the session whose fetcher does it. Under mutex_.
+  std::weak_ptr<TenantSessions::Session> fetching;
+  uint64_t fetch = 0;
   // The engine's thread uses these. By sample: the tokens that the caller has, and the tokens of
   // this run. A run again brings first what the caller has.
   std::vector<uint32_t> given;
@@ -77,11 +79,6 @@ struct ConnectedEngine::Run {
 absl::StatusOr<std::unique_ptr<ConnectedEngine>> ConnectedEngine::Create(Options options) {
   auto connected = absl::WrapUnique(new ConnectedEngine(std::move(options)));
   const Options& chosen = connected->options_;
-  Engine::Options engine_options = chosen.engine;
-  engine_options.fetch_prompt = [connected = connected.get()](const GenerateRequest& request,
-                                                              std::function<void(uint32_t)> done) {
-    connected->FetchPrompt(request, std::move(done));
-  };
   absl::StatusOr<Opened> opened = connected->Open(chosen.client.timeout);
   const absl::Time end = absl::Now() + chosen.patience;
   while (!opened.ok() && MayChange(opened.status()) && absl::Now() < end) {
@@ -91,7 +88,7 @@ absl::StatusOr<std::unique_ptr<ConnectedEngine>> ConnectedEngine::Create(Options
   if (!opened.ok()) return opened.status();
   connected->Keep(std::move(opened->sessions));
   absl::StatusOr<std::unique_ptr<Engine>> engine =
-      Engine::Create(std::move(engine_options), std::move(opened->client));
+      Engine::Create(chosen.engine, std::move(opened->client));
   if (!engine.ok()) return engine.status();
   connected->engine_ = *std::move(engine);
   absl::Status started = connected->reconnecting_.Start(
@@ -107,7 +104,6 @@ ConnectedEngine::~ConnectedEngine() {
     stopping_ = true;
   }
   reconnecting_.Join();
-  engine_.reset();
 }
 
 absl::Status ConnectedEngine::Submit(GenerateRequest request, TokenCallback on_token,
@@ -124,24 +120,14 @@ absl::Status ConnectedEngine::Submit(GenerateRequest request, TokenCallback on_t
   run->on_end = std::move(on_end);
   run->request = std::move(request);
   const std::shared_ptr<TenantSessions> open = sessions();
-  if (!run->request.tenant.empty() && open != nullptr) {
+  if (!run->request.tenant.empty()) {
     run->of_tenant = open->Use(run->request.tenant, run->request.token);
-    // The caller's thread may not wait for a session.
-    if (run->of_tenant == nullptr) {
-      absl::StatusOr<WaitingPlaces::Place> place = places_.Take(run->request);
-      if (!place.ok()) return place.status();
-      run->place = *std::move(place);
-      absl::MutexLock lock(&mutex_);
-      again_.push_back(run);
-      return absl::OkStatus();
-    }
   }
   return Start(run);
 }
 
 absl::Status ConnectedEngine::Start(const RunPtr& run) {
   ++run->runs;
-  run->session = session_;
   run->seen.assign(run->given.size(), 0);
   GenerateRequest request = run->request;
   request.cancelled = [this, run] {
@@ -167,26 +153,70 @@ absl::Status ConnectedEngine::Start(const RunPtr& run) {
   const auto on_end = [this, run](absl::StatusOr<GenerateReport> report) {
     End(run, std::move(report));
   };
-  return engine_->Submit(std::move(request), on_token, on_end);
+  Engine::Entry entry{.is_again = !run->why.ok()};
+  if (entry.is_again || (run->of_tenant == nullptr && !request.tenant.empty())) {
+    // No caller's thread waits for a session, nor the engine's.
+    entry.prepare = [this, run](const NamespaceKey& name_space, Engine::PreparedCallback done) {
+      absl::MutexLock lock(&mutex_);
+      unprepared_[run->request.tenant].push_back({run, name_space, std::move(done)});
+    };
+  } else {
+    run->session = session_;
+    if (MayFetch(request)) {
+      entry.prepare = [this, run](const NamespaceKey& name_space, Engine::PreparedCallback done) {
+        FetchPrompt(run, name_space, std::move(done));
+      };
+    }
+  }
+  return engine_->Submit(std::move(request), on_token, on_end, std::move(entry));
 }
 
 void ConnectedEngine::End(const RunPtr& run, absl::StatusOr<GenerateReport> report) {
-  // The token that opened the tenant's session can be revoked, and the request have another one.
-  const bool revoked =
-      run->of_tenant != nullptr && ReasonOf(report.status()) == Reason::kUnauthenticated;
-  const bool again =
-      !report.ok() && (IsDaemonGone(report.status()) || revoked) && run->runs < kMostRuns;
-  run->lost = run->of_tenant;
+  StopPreparing(run);
   {
     absl::MutexLock lock(&mutex_);
+    // The token that opened the tenant's session can be revoked, and the request have another one.
+    const bool revoked =
+        run->of_tenant != nullptr && ReasonOf(report.status()) == Reason::kUnauthenticated;
+    run->is_over = report.ok() || !(IsDaemonGone(report.status()) || revoked) || run->is_failed ||
+                   run->runs >= kMostRuns || interrupted_.HasBeenNotified();
+    if (!run->is_over) run->lost = run->of_tenant;
     if (run->of_tenant != nullptr) unused_.push_back(std::exchange(run->of_tenant, nullptr));
-    if (again && !stopping_ && !interrupted_.HasBeenNotified()) {
-      run->why = report.status();
-      again_.push_back(run);
-      return;
-    }
+  }
+  if (!run->is_over) {
+    run->why = report.status();
+    const absl::Status status = Start(run);
+    if (status.ok()) return;
+    report = status;
   }
   run->on_end(std::move(report));
+}
+
+void ConnectedEngine::StopPreparing(const RunPtr& run) {
+  std::optional<Unprepared> dropped;  // Ends behind the lock.
+  TenantSessions::SessionPtr fetching;
+  {
+    absl::MutexLock lock(&mutex_);
+    fetching = run->fetching.lock();
+    if (const auto of_tenant = unprepared_.find(run->request.tenant);
+        of_tenant != unprepared_.end()) {
+      std::deque<Unprepared>& waiting = of_tenant->second;
+      const auto found = std::find_if(waiting.begin(), waiting.end(),
+                                      [&](const Unprepared& other) { return other.run == run; });
+      if (found != waiting.end()) {
+        dropped = std::move(*found);
+        waiting.erase(found);
+      }
+      if (waiting.empty()) unprepared_.erase(of_tenant);
+    }
+  }
+  if (fetching != nullptr) CancelFetch(std::move(fetching), run->fetch);
+}
+
+void ConnectedEngine::CancelFetch(TenantSessions::SessionPtr session, uint64_t fetch) {
+  session->fetcher->Cancel(fetch);
+  absl::MutexLock lock(&mutex_);
+  unused_.push_back(std::move(session));
 }
 
 std::string ConnectedEngine::cache_name() const {
@@ -211,22 +241,24 @@ std::shared_ptr<TenantSessions> ConnectedEngine::sessions() const {
 
 void ConnectedEngine::Reconnect() {
   for (;;) {
-    std::vector<RunPtr> runs;
+    std::vector<Unprepared> round;
     std::vector<TenantSessions::SessionPtr> unused;
     bool look = false;
     {
       absl::MutexLock lock(&mutex_);
       const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || look_ || !again_.empty() || !unused_.empty();
+        return stopping_ || look_ || !unprepared_.empty() || !unused_.empty();
       };
       mutex_.Await(absl::Condition(&something));
-      runs = std::exchange(again_, {});
+      if (stopping_) return;  // The engine ends the requests.
+      // One request of each tenant, so that none waits for all those of another tenant.
+      for (auto& [tenant, waiting] : unprepared_) {
+        round.push_back(std::move(waiting.front()));
+        waiting.pop_front();
+      }
+      std::erase_if(unprepared_, [](const auto& entry) { return entry.second.empty(); });
       unused = std::exchange(unused_, {});
       look = std::exchange(look_, false);
-      if (stopping_) {
-        again_ = std::move(runs);
-        break;
-      }
     }
     unused.clear();  // A session may end with its last request.
     if (look && over_ == session_) {
@@ -239,14 +271,8 @@ void ConnectedEngine::Reconnect() {
         LookAgain(over_);
       }
     }
-    for (const RunPtr& run : runs) RunAgain(run);
+    for (const Unprepared& waiting : round) Prepare(waiting);
   }
-  std::vector<RunPtr> left;
-  {
-    absl::MutexLock lock(&mutex_);
-    left = std::exchange(again_, {});  // None follows: see End.
-  }
-  for (const RunPtr& run : left) run->on_end(absl::CancelledError(kInterrupted));
 }
 
 void ConnectedEngine::LookAgain(int over) {
@@ -256,34 +282,35 @@ void ConnectedEngine::LookAgain(int over) {
   look_ = true;
 }
 
-void ConnectedEngine::RunAgain(const RunPtr& run) {
-  absl::Status status =
-      IsUnwanted(run) ? absl::CancelledError("nobody waits for it") : absl::OkStatus();
-  if (status.ok() && !run->why.ok()) status = Repair(run);
-  if (status.ok()) status = FindSession(run);
-  run->place = {};
-  if (status.ok()) status = Start(run);
-  // A request that was running has no place in the queue, and there can be more of these than
-  // places. The engine takes requests out of the queue as long as it has capacity.
-  while (!run->why.ok() && ReasonOf(status) == Reason::kQueueFull) {
-    if (IsUnwanted(run)) {
-      status = absl::CancelledError(kInterrupted);
-    } else {
-      interrupted_.WaitForNotificationWithTimeout(kQueuePause);
-      status = Start(run);
-    }
+void ConnectedEngine::Prepare(const Unprepared& waiting) {
+  const RunPtr& run = waiting.run;
+  if (HasEnded(*run)) return;
+  absl::StatusOr<TenantSessions::SessionPtr> session = nullptr;
+  if (!run->why.ok()) {
+    if (absl::Status status = Repair(run); !status.ok()) session = status;
   }
-  if (!status.ok()) run->on_end(status);
+  if (session.ok()) session = FindSession(run);
+  run->session = session_;
+  {
+    absl::MutexLock lock(&mutex_);
+    run->is_failed = !session.ok();
+    if (run->is_over) return;
+    if (session.ok()) run->of_tenant = *std::move(session);
+  }
+  if (!session.ok()) return waiting.done(session.status());
+  FetchPrompt(run, waiting.name_space, waiting.done);
 }
 
-bool ConnectedEngine::IsUnwanted(const RunPtr& run) const {
-  return interrupted_.HasBeenNotified() || (run->cancelled != nullptr && run->cancelled());
+bool ConnectedEngine::HasEnded(const Run& run) const {
+  if (interrupted_.HasBeenNotified()) return true;
+  absl::MutexLock lock(&mutex_);
+  return run.is_over;
 }
 
 absl::Status ConnectedEngine::Repair(const RunPtr& run) {
   if (absl::Status known = KnownOutcome(run->session); !known.ok()) return known;
   const std::shared_ptr<TenantSessions> open = sessions();
-  if (!run->request.tenant.empty() && open != nullptr && session_ == run->session &&
+  if (!run->request.tenant.empty() && session_ == run->session &&
       RenewLease(*open->own()->client, kCheckTime).ok()) {
     // The daemon is there. It works too long for this tenant, and the others would wait again.
     if (absl::IsDeadlineExceeded(run->why)) return run->why;
@@ -299,22 +326,19 @@ absl::Status ConnectedEngine::KnownOutcome(int session) const {
   return holds ? search_.outcome : absl::OkStatus();
 }
 
-absl::Status ConnectedEngine::FindSession(const RunPtr& run) {
-  if (run->request.tenant.empty() || sessions() == nullptr) return absl::OkStatus();
+absl::StatusOr<TenantSessions::SessionPtr> ConnectedEngine::FindSession(const RunPtr& run) {
+  if (run->request.tenant.empty()) return nullptr;
   for (bool retried = false;; retried = true) {
     const int session = session_;
     absl::StatusOr<TenantSessions::SessionPtr> found =
         sessions()->Get(run->request.tenant, run->request.token);
-    if (found.ok()) {
-      run->of_tenant = *std::move(found);
-      return absl::OkStatus();
-    }
-    if (retried || !IsDaemonGone(found.status())) return found.status();
+    if (found.ok() || retried || !IsDaemonGone(found.status())) return found;
     if (absl::Status known = KnownOutcome(session); !known.ok()) return known;
     // If the daemon is there, the other tenants' requests go on.
-    if (RenewLease(*sessions()->own()->client, kCheckTime).ok()) return found.status();
-    absl::Status status = ReconnectFrom(session, found.status(), run);
-    if (!status.ok()) return status;
+    if (RenewLease(*sessions()->own()->client, kCheckTime).ok()) return found;
+    if (absl::Status status = ReconnectFrom(session, found.status(), run); !status.ok()) {
+      return status;
+    }
   }
 }
 
@@ -333,7 +357,7 @@ absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why
   Backoff backoff(kFirstPause, kMostPause);
   absl::Status status = why;
   for (;;) {
-    if (interrupted_.HasBeenNotified() || (run != nullptr && IsUnwanted(run))) {
+    if (run == nullptr ? interrupted_.HasBeenNotified() : HasEnded(*run)) {
       return absl::CancelledError(kInterrupted);
     }
     const absl::Duration left = deadline - absl::Now();
@@ -449,13 +473,18 @@ absl::StatusOr<TenantSessions::Session> ConnectedEngine::OpenFor(const std::stri
                                  .is_over = [over] { return over->load(); }};
 }
 
-void ConnectedEngine::FetchPrompt(const GenerateRequest& request,
-                                  std::function<void(uint32_t)> done) {
-  if (!may_have_store_ && request.fetch_source.empty()) return done(0);
+bool ConnectedEngine::MayFetch(const GenerateRequest& request) const {
+  return (may_have_store_ || !request.fetch_source.empty()) &&
+         request.prompt.size() > sessions()->own()->client->info().tokens_per_block;
+}
+
+void ConnectedEngine::FetchPrompt(const RunPtr& run, const NamespaceKey& name_space,
+                                  Engine::PreparedCallback done) {
+  const GenerateRequest& request = run->request;
+  if (!MayFetch(request)) return done(0);
   const std::shared_ptr<TenantSessions> open = sessions();
-  const TenantSessions::SessionPtr session = open == nullptr ? nullptr : open->Find(request.tenant);
-  const std::shared_ptr<PrefixFetcher> fetcher = session == nullptr ? nullptr : session->fetcher;
-  if (fetcher == nullptr) return done(0);
+  TenantSessions::SessionPtr session = open->Find(request.tenant);
+  if (session == nullptr || session->fetcher == nullptr) return done(0);
   uint64_t number = 0;
   bool interrupted = false;
   {
@@ -465,20 +494,31 @@ void ConnectedEngine::FetchPrompt(const GenerateRequest& request,
     if (!interrupted) fetches_.emplace(number, done);
   }
   if (interrupted) return done(0);
-  fetcher->Fetch({.name_space = request.name_space,
-                  .tokens = request.prompt,
-                  .tenant = request.tenant,
-                  .source = request.fetch_source},
-                 [this, number](const absl::StatusOr<FetchedFromAfar>& fetched) {
-                   if (fetched.ok() && fetched->outcome == FetchOutcome::kNoSource) {
-                     may_have_store_ = false;
-                   }
-                   EndFetch(number, fetched.ok() ? fetched->fetched_tokens : 0);
-                 });
+  const uint64_t fetch =
+      session->fetcher->Fetch({.name_space = name_space,
+                               .tokens = request.prompt,
+                               .tenant = request.tenant,
+                               .source = request.fetch_source},
+                              [this, number](const absl::StatusOr<FetchedFromAfar>& fetched) {
+                                if (fetched.ok() && fetched->outcome == FetchOutcome::kNoSource) {
+                                  may_have_store_ = false;
+                                }
+                                EndFetch(number, fetched.ok() ? fetched->fetched_tokens : 0);
+                              });
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!run->is_over) {
+      run->fetching = session;
+      run->fetch = fetch;
+      unused_.push_back(std::move(session));
+      return;
+    }
+  }
+  CancelFetch(std::move(session), fetch);  // The request ended meanwhile.
 }
 
 void ConnectedEngine::EndFetch(uint64_t number, uint32_t tokens) {
-  std::function<void(uint32_t)> done;
+  Engine::PreparedCallback done;
   {
     absl::MutexLock lock(&mutex_);
     const auto fetch = fetches_.find(number);
@@ -508,7 +548,7 @@ absl::Status ConnectedEngine::BringCache(absl::Duration timeout) const {
 void ConnectedEngine::Interrupt() {
   if (interrupted_.HasBeenNotified()) return;
   interrupted_.Notify();
-  std::map<uint64_t, std::function<void(uint32_t)>> fetches;
+  std::map<uint64_t, Engine::PreparedCallback> fetches;
   {
     absl::MutexLock lock(&mutex_);
     fetches = std::exchange(fetches_, {});

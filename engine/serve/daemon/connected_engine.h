@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,7 +21,6 @@
 #include "clients/cpp/grpc_cache_client.h"
 #include "engine/engine.h"
 #include "engine/generator.h"
-#include "engine/schedule/waiting_places.h"
 #include "engine/serve/daemon/tenant_sessions.h"
 #include "wire/caches.h"
 
@@ -104,33 +104,42 @@ class ConnectedEngine final : public Generator {
   struct Run;
   using RunPtr = std::shared_ptr<Run>;
 
-  explicit ConnectedEngine(Options options)
-      : options_(std::move(options)), places_(options_.engine.waiting, options_.engine.tenants) {}
+  explicit ConnectedEngine(Options options) : options_(std::move(options)) {}
 
-  // Hands the request to the engine, in its tenant's session.
+  // Hands the request to the engine. It waits in the engine's queue until it has its tenant's
+  // session.
   absl::Status Start(const RunPtr& run);
-  // The engine has ended the run: the request ends too, or waits for the reconnecting thread.
+  // The engine has ended the run: the request ends too, or starts again.
   void End(const RunPtr& run, absl::StatusOr<GenerateReport> report);
+  // What still looks for the session or the prompt of a run that has ended keeps memory without a
+  // place in the queue. So it ends with the run.
+  void StopPreparing(const RunPtr& run) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CancelFetch(TenantSessions::SessionPtr session, uint64_t fetch) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The reconnecting thread: it opens a new session when the old one is over, and runs the requests
-  // again that were under way.
+  // A request that waits in the engine until the reconnecting thread has found its session.
+  struct Unprepared {
+    RunPtr run;
+    NamespaceKey name_space;
+    Engine::PreparedCallback done;
+  };
+  // The reconnecting thread: it opens a new session when the old one is over, and finds the
+  // sessions of requests.
   void Reconnect();
   // The session `over` is over: the reconnecting thread opens another one.
   void LookAgain(int over) ABSL_LOCKS_EXCLUDED(mutex_);
-  void RunAgain(const RunPtr& run);
-  // Whether nobody waits for the request any more.
-  bool IsUnwanted(const RunPtr& run) const;
+  void Prepare(const Unprepared& waiting) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasEnded(const Run& run) const ABSL_LOCKS_EXCLUDED(mutex_);
   // The error of a search for a daemon that has just ended; OK if there was none.
   absl::Status KnownOutcome(int session) const;
   // After the request's session was lost: makes sure that the daemon can open another one.
   absl::Status Repair(const RunPtr& run);
-  // Finds or opens the session of the request's tenant.
-  absl::Status FindSession(const RunPtr& run);
+  // Finds or opens the session of the request's tenant; null is the engine's own.
+  absl::StatusOr<TenantSessions::SessionPtr> FindSession(const RunPtr& run);
   // Unless another session has been opened meanwhile: `session` is the caller's last one. Retries
   // with growing pauses for up to `options.reconnect`. `why` is the error that ended the old
   // session. Errors: UNAVAILABLE, without a reason, if no daemon opened a session; CANCELLED. An
   // error that a retry cannot repair, such as INVALID_ARGUMENT, is returned at once.
-  // `run`, if given: ends the search when nobody waits for it any more.
+  // `run`, if given: ends the search when the request has ended.
   absl::Status ReconnectFrom(int session, const absl::Status& why, const RunPtr& run = nullptr);
   // A session, and what comes with it. It counts after Keep.
   struct Opened {
@@ -148,8 +157,10 @@ class ConnectedEngine final : public Generator {
   // Opens the cache of `options.brings`, or finds it.
   absl::Status BringCache(absl::Duration timeout) const;
   absl::Status OpenAndAttach(absl::Duration timeout);
-  // Serves as Engine::Options::fetch_prompt.
-  void FetchPrompt(const GenerateRequest& request, std::function<void(uint32_t)> done)
+  // Whether another machine may have the request's blocks.
+  bool MayFetch(const GenerateRequest& request) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Brings the prompt's blocks into the cache from other machines, if one has them. Does not block.
+  void FetchPrompt(const RunPtr& run, const NamespaceKey& name_space, Engine::PreparedCallback done)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Once for each fetch: at its end, or at Interrupt, which waits for no fetch.
   void EndFetch(uint64_t number, uint32_t tokens) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -163,32 +174,34 @@ class ConnectedEngine final : public Generator {
   };
 
   const Options options_;
-  WaitingPlaces places_;  // The places of new requests whose tenants have no session yet.
   absl::Notification interrupted_;
   // Sessions are numbered from 1. `over_` is the last one that a keep-alive call found to be over.
   std::atomic<int> session_ = 0;
   std::atomic<int> over_ = 0;
   std::atomic<bool> answers_ = true;  // Whether the daemon answered the last Probe.
   mutable absl::Mutex mutex_;
-  // The tenants' sessions that belong to the engine's last session; null before the first one.
-  std::shared_ptr<TenantSessions> sessions_ ABSL_GUARDED_BY(mutex_);
   // The prompts that are being fetched: what is to be called at the end of each.
-  std::map<uint64_t, std::function<void(uint32_t)>> fetches_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Engine::PreparedCallback> fetches_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_fetch_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<RunPtr> again_ ABSL_GUARDED_BY(mutex_);  // For the reconnecting thread.
+  // Whether the daemon may have a store: until it answers that it has none.
+  std::atomic<bool> may_have_store_ = true;
+  // The tenants' sessions that belong to the engine's last session; null before the first one.
+  // Their fetches use the members above.
+  std::shared_ptr<TenantSessions> sessions_ ABSL_GUARDED_BY(mutex_);
+  // For the reconnecting thread, by tenant. None is empty.
+  std::map<std::string, std::deque<Unprepared>> unprepared_ ABSL_GUARDED_BY(mutex_);
   // For the reconnecting thread.
   std::vector<TenantSessions::SessionPtr> unused_ ABSL_GUARDED_BY(mutex_);
   // For the reconnecting thread: the engine's own session is over.
   bool look_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Whether the daemon may have a store: until it answers that it has none.
-  std::atomic<bool> may_have_store_ = true;
   // Both are used by the reconnecting thread.
   Search search_;
   // When it began to search for the next session, and after which one.
   std::pair<int, absl::Time> search_begun_ = {-1, absl::InfinitePast()};
-  std::unique_ptr<Engine> engine_;  // Its client uses the others.
-  Thread reconnecting_;             // Last: it uses the others.
+  // Its client and its callbacks use the others, and a callback can use it while it ends.
+  std::unique_ptr<Engine> engine_;
+  Thread reconnecting_;  // Last: it uses the others.
 };
 
 }  // namespace pagoda

@@ -456,7 +456,7 @@ TEST_P(BeamTest, TheBasicCacheGivesTheSameAnswers) {
   for (size_t i = 0; i < requests.size(); ++i) {
     Outcome& outcome = outcomes[i];
     outcome.samples.resize(requests[i].num_samples);
-    scheduler.Add(
+    scheduler.Add(Arrived(
         requests[i],
         [&outcome](const GeneratedToken& token) {
           outcome.samples[token.sample].push_back(token.token);
@@ -465,8 +465,7 @@ TEST_P(BeamTest, TheBasicCacheGivesTheSameAnswers) {
         [&outcome](absl::StatusOr<GenerateReport> report) {
           outcome.ended = true;
           outcome.report = std::move(report);
-        },
-        SteadyNow());
+        }));
   }
   for (int step = 0; !scheduler.idle() && step < 20'000; ++step) {
     if (scheduler.Step() == Scheduler::Progress::kNone) absl::SleepFor(absl::Milliseconds(1));

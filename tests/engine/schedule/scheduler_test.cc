@@ -445,7 +445,7 @@ TEST_P(WindowsTest, TheBasicCacheGivesTheSameAnswers) {
   size_t ended = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     answers[i].resize(requests[i].num_samples);
-    scheduler.Add(
+    scheduler.Add(Arrived(
         requests[i],
         [&answers, i](const GeneratedToken& token) {
           answers[i][token.sample].push_back(token.token);
@@ -454,8 +454,7 @@ TEST_P(WindowsTest, TheBasicCacheGivesTheSameAnswers) {
         [&ended](const absl::StatusOr<GenerateReport>& report) {
           EXPECT_TRUE(report.ok()) << report.status();
           ++ended;
-        },
-        SteadyNow());
+        }));
   }
   for (int step = 0; !scheduler.idle() && step < 10'000; ++step) {
     scheduler.Step();

@@ -74,11 +74,22 @@ absl::StatusOr<absl::Span<const float>> SchedulerWorld::Forward(const ModelInput
   return spoilt_logits_;
 }
 
-SchedulerWorld::Outcome& SchedulerWorld::Add(const GenerateRequest& request) {
+std::shared_ptr<ActiveRequest> Arrived(const GenerateRequest& request, TokenCallback on_token,
+                                       EndCallback on_end) {
+  auto active = std::make_shared<ActiveRequest>();
+  active->request = request;
+  active->on_token = std::move(on_token);
+  active->on_end = std::move(on_end);
+  active->arrival = SteadyNow();
+  return active;
+}
+
+SchedulerWorld::Outcome& SchedulerWorld::Add(const GenerateRequest& request,
+                                             Preparation preparation) {
   outcomes_.push_back(std::make_unique<Outcome>());
   Outcome& outcome = *outcomes_.back();
   outcome.samples.resize(request.num_samples);
-  scheduler_.Add(
+  const std::shared_ptr<ActiveRequest> active = Arrived(
       request,
       [&outcome](const GeneratedToken& token) {
         EXPECT_FALSE(outcome.ended);
@@ -90,8 +101,10 @@ SchedulerWorld::Outcome& SchedulerWorld::Add(const GenerateRequest& request) {
         outcome.ended = true;
         outcome.report = std::move(report);
         outcome.ended_in_step = steps_;
-      },
-      SteadyNow());
+      });
+  active->is_prepared = preparation == Preparation::kEnded;
+  outcome.request = active;
+  scheduler_.Add(active);
   return outcome;
 }
 

@@ -74,12 +74,15 @@ class SchedulerWorld {
     absl::StatusOr<GenerateReport> report = absl::UnknownError("not ended");
     bool ended = false;
     uint64_t ended_in_step = 0;
+    std::weak_ptr<ActiveRequest> request;
   };
+  // Whether Scheduler::Prepared is still to come.
+  enum class Preparation : uint8_t { kEnded, kGoesOn };
 
   explicit SchedulerWorld(Setting setting);
 
   // The outcome is filled in as the scheduler runs.
-  Outcome& Add(const GenerateRequest& request);
+  Outcome& Add(const GenerateRequest& request, Preparation preparation = Preparation::kEnded);
   void RunUntilIdle();
   void RunSteps(int count);
   // Called after each step.
@@ -117,6 +120,10 @@ class SchedulerWorld {
   std::vector<std::unique_ptr<Outcome>> outcomes_;
   Scheduler scheduler_;  // Last, because its destructor reports the outcomes.
 };
+
+// A prepared request that arrives now.
+std::shared_ptr<ActiveRequest> Arrived(const GenerateRequest& request, TokenCallback on_token,
+                                       EndCallback on_end);
 
 std::vector<TokenId> RandomTokens(std::mt19937_64& random, size_t count, uint32_t vocabulary);
 

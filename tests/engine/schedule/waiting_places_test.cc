@@ -72,6 +72,20 @@ TEST(WaitingPlacesTest, ARefusalSaysWhoseShareIsFullAndWhichKeySetsIt) {
                                                     HasSubstr("engine.max_waiting_bytes")));
 }
 
+TEST(WaitingPlacesTest, ARequestTakesAPlaceAgainBeyondTheLimitsButNotOfAnothersPart) {
+  WaitingPlaces places({.requests = 4}, {"red", "blue"});
+  std::vector<Place> red = TakeAll(places, Of("red"));
+  EXPECT_EQ(red.size(), 3u);
+  red.push_back(places.TakeAgain(Of("red")));
+  red.push_back(places.TakeAgain(Of("red")));
+  const std::vector<Place> blue = TakeAll(places, Of("blue"));
+  EXPECT_EQ(blue.size(), 1u);
+  red.resize(3);
+  EXPECT_FALSE(places.Take(Of("red")).ok());
+  red.resize(2);
+  EXPECT_TRUE(places.Take(Of("red")).ok());
+}
+
 TEST(WaitingPlacesTest, WhatMayNeverWaitIsNotToBeTriedAgain) {
   WaitingPlaces places({.bytes = 1 << 16}, {""});
   const absl::Status refused = places.Take(Of("", 1 << 14)).status();

@@ -1,5 +1,8 @@
 // Two daemons in this process: prefixes that one has cached, and the other one fetches.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <csignal>
 #include <cstdint>
@@ -9,10 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/error.h"
+#include "base/file_descriptor.h"
 #include "clients/cpp/prefix_fetcher.h"
 #include "grpcpp/grpcpp.h"
 #include "server/daemon.h"
@@ -136,6 +141,37 @@ TEST_F(PeersTest, TheClientLibraryFetches) {
   EXPECT_EQ(ReasonOf(fetched.status()), Reason::kPermissionDenied);
   fetched = fetch({.name_space = {}, .tokens = {}});
   EXPECT_EQ(ReasonOf(fetched.status()), Reason::kInvalidCount);
+}
+
+TEST_F(PeersTest, ACancelledFetchEndsAlthoughTheSourceIsSilent) {
+  Config patient = ConfigOfOne("-c");
+  patient.fetch.base = absl::Minutes(10);
+  const Other other(patient);
+  const FileDescriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(silent.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(silent.get(), 8), 0);
+  ASSERT_EQ(getsockname(silent.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const absl::StatusOr<std::unique_ptr<PrefixFetcher>> fetcher =
+      PrefixFetcher::Open({.endpoint = other.endpoint, .client_name = "test"});
+  ASSERT_TRUE(fetcher.ok()) << fetcher.status();
+  absl::Status status;
+  absl::Notification ended;
+  const uint64_t fetch =
+      (*fetcher)->Fetch({.name_space = {},
+                         .tokens = TokensOf(41),
+                         .source = absl::StrCat("127.0.0.1:", ntohs(address.sin_port))},
+                        [&](const absl::StatusOr<FetchedFromAfar>& fetched) {
+                          status = fetched.status();
+                          ended.Notify();
+                        });
+  (*fetcher)->Cancel(fetch + 1);  // There is none.
+  EXPECT_FALSE(ended.HasBeenNotified());
+  (*fetcher)->Cancel(fetch);
+  EXPECT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  (*fetcher)->Cancel(fetch);
 }
 
 TEST_F(PeersTest, NothingIsExportedThatIsNotCached) {
