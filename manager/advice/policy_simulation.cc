@@ -94,10 +94,11 @@ void PolicySimulation::Reserve(double contents) {
   for (size_t i = 0; i < kCaches; ++i) {
     Cache& cache = caches_[i];
     const auto wanted = static_cast<size_t>(std::lround(contents * cache.computes));
-    while (cache.free.size() < std::min(wanted, cache.entries.size())) {
-      const SlotIndex victim = cache.policy->Victim();
-      if (victim == kNoSlot) break;
-      Leave(i, static_cast<Place>(victim.value()));
+    const size_t free = std::min(wanted, cache.entries.size());
+    if (cache.free.size() >= free) continue;
+    SlotIndex victim = cache.policy->Victim();
+    while (victim != kNoSlot && cache.free.size() < free) {
+      victim = Leave(i, static_cast<Place>(victim.value()));
     }
   }
 }
@@ -139,7 +140,7 @@ void PolicySimulation::Release(Content content) {
   }
 }
 
-void PolicySimulation::Leave(size_t index, Place place) {
+SlotIndex PolicySimulation::Leave(size_t index, Place place) {
   Cache& cache = caches_[index];
   const BlockFacts facts = FactsOf(cache, place);
   const Entry left = cache.entries[place];
@@ -155,11 +156,11 @@ void PolicySimulation::Leave(size_t index, Place place) {
     }
   }
   if (left.is_candidate) {
-    cache.policy->Evicted(facts, unparked.has_value() ? &*unparked : nullptr);
-    return;
+    return cache.policy->Evicted(facts, unparked.has_value() ? &*unparked : nullptr);
   }
   cache.policy->Removed(facts);
   if (unparked.has_value()) cache.policy->Unparked(*unparked);
+  return cache.policy->Victim();
 }
 
 void PolicySimulation::Remove(Content content) {

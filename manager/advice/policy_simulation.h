@@ -106,7 +106,8 @@ class PolicySimulation {
   static void Withdraw(Cache& cache, Place place);
   Place PlaceOf(size_t index, Content content) const { return places_[content][index]; }
   void Enter(size_t index, Content content, Content parent, BlockHash hash, ContentFacts facts);
-  void Leave(size_t index, Place place);
+  // Returns the next victim of the cache's policy.
+  SlotIndex Leave(size_t index, Place place);
 
   std::array<Cache, kCaches> caches_;
   std::vector<std::array<Place, kCaches>> places_;  // By content.

@@ -2,6 +2,7 @@
 #ifndef PAGODA_MANAGER_POLICY_EVICTED_CONTENT_H_
 #define PAGODA_MANAGER_POLICY_EVICTED_CONTENT_H_
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 
@@ -32,7 +33,8 @@ class EvictedContent {
 
  private:
   static constexpr uint32_t kWayBits = 16;
-  static constexpr uint64_t kEachWay = 0x0001'0001'0001'0001;
+  using Ways [[gnu::vector_size(16)]] = uint16_t;
+  using Halves [[gnu::vector_size(16)]] = uint64_t;
 
   // Eight ways: a fingerprint above a note; 0 is empty. The newest is in the low bits of `newer`.
   struct alignas(16) Bucket {
@@ -44,15 +46,10 @@ class EvictedContent {
   uint64_t IndexOf(BlockHash content) const {
     return (content.value() >> 32) * buckets_.size() >> 32;
   }
-  // From the hash's low bits, never 0.
-  static uint64_t Fingerprint(BlockHash content) {
-    return 1 + content.value() % ((1u << (kWayBits - kNoteBits)) - 1);
-  }
-  // The top bit of each way with that fingerprint. Ways above the lowest one can be wrong.
-  static uint64_t Matches(uint64_t word, uint64_t fingerprint) {
-    const uint64_t differs =
-        (word ^ fingerprint * (kEachWay << kNoteBits)) & ~(kEachWay * kMaxNote);
-    return (differs - kEachWay) & ~differs & kEachWay << (kWayBits - 1);
+  // From the hash's low bits, never 0, with a note of 0.
+  static uint16_t Fingerprint(BlockHash content) {
+    constexpr uint64_t kFingerprints = (1u << (kWayBits - kNoteBits)) - 1;
+    return static_cast<uint16_t>((1 + content.value() % kFingerprints) << kNoteBits);
   }
   uint32_t TakeFrom(Bucket& bucket, uint64_t in_newer, uint64_t in_older);
 
@@ -63,20 +60,20 @@ class EvictedContent {
 
 inline void EvictedContent::Remember(BlockHash content, uint32_t note) {
   PAGODA_CHECK(note <= kMaxNote, "a note has its bits");
-  if (content == BlockHash{}) return;
+  if (content.value() == 0) return;
   Bucket& bucket = buckets_[IndexOf(content)];
   bucket.older = bucket.older << kWayBits | bucket.newer >> (64 - kWayBits);
-  bucket.newer = bucket.newer << kWayBits | Fingerprint(content) << kNoteBits | note;
+  bucket.newer = bucket.newer << kWayBits | Fingerprint(content) | note;
 }
 
 inline std::optional<uint32_t> EvictedContent::Take(BlockHash content) {
-  if (content == BlockHash{}) return std::nullopt;
+  if (content.value() == 0) return std::nullopt;
   Bucket& bucket = buckets_[IndexOf(content)];
-  const uint64_t fingerprint = Fingerprint(content);
-  const uint64_t in_newer = Matches(bucket.newer, fingerprint);
-  const uint64_t in_older = Matches(bucket.older, fingerprint);
-  if ((in_newer | in_older) == 0) return std::nullopt;
-  return TakeFrom(bucket, in_newer, in_older);
+  // All bits of each way with that fingerprint.
+  const auto matches = std::bit_cast<Halves>(
+      (std::bit_cast<Ways>(bucket) & static_cast<uint16_t>(~kMaxNote)) == Fingerprint(content));
+  if ((matches[0] | matches[1]) == 0) return std::nullopt;
+  return TakeFrom(bucket, matches[0], matches[1]);
 }
 
 }  // namespace pagoda

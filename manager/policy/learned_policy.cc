@@ -48,7 +48,7 @@ void LearnedPolicy::Released(const BlockFacts& block) {
 
 void LearnedPolicy::Unparked(const BlockFacts& block) {
   PutBack();
-  window_->Unparked(tier_, block);
+  window_->Unparked(tier_, block.slot);
   PushFront(block);
 }
 
@@ -154,15 +154,26 @@ bool LearnedPolicy::Keeps(const BlockFacts& candidate, const BlockFacts& comes, 
   return index(tier_, candidate.slot) > index(from.value(), comes.slot);
 }
 
+// A chain of blocks leaves here, with a few instructions for each block and without a call.
 SlotIndex LearnedPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unparked) {
+  const bool is_chain = unparked != nullptr && victim.slot == in_hand_.slot && !on_disk_ &&
+                        window_->LeavesAtOnce() && IsNext(*unparked);
+  if (!is_chain) return EvictedAlone(victim, unparked);
+  window_->LeftAtOnce(victim.hash, in_hand_.known);
+  window_->Unparked(tier_, unparked->slot);
+  in_hand_.slot = unparked->slot;
+  return unparked->slot;
+}
+
+SlotIndex LearnedPolicy::EvictedAlone(const BlockFacts& victim, const BlockFacts* unparked) {
   const bool was_in_hand = victim.slot == in_hand_.slot;
   if (!was_in_hand) {
     PutBack();
     candidates_.Remove(victim.slot);
   }
-  LearnedPolicy::Removed(victim);
+  Removed(victim);
   if (unparked != nullptr) {
-    window_->Unparked(tier_, *unparked);
+    window_->Unparked(tier_, unparked->slot);
     if (was_in_hand && IsNext(*unparked)) {
       in_hand_.slot = unparked->slot;
       return unparked->slot;

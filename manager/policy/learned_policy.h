@@ -81,13 +81,14 @@ class LearnedPolicy final : public EvictionPolicy {
   bool IsNext(const BlockFacts& unparked) const {
     return in_hand_.goes_by_known && in_hand_.version == window_->version(tier_) &&
            in_hand_.priority == unparked.priority &&
-           in_hand_.known == window_->KnownOf(tier_, unparked.slot);
+           in_hand_.known == window_->KnownWhenUnparked(tier_, unparked.slot);
   }
   void PushFront(const BlockFacts& block);
   InHand FindVictim() const;
   bool TakeUnparked(const BlockFacts& block);
   SlotIndex TakeVictim();
   void PutBack();
+  SlotIndex EvictedAlone(const BlockFacts& victim, const BlockFacts* unparked);
 
   const std::shared_ptr<LearnedWindow> window_;  // Owned by all policies of the window.
   const size_t tier_;

@@ -58,6 +58,7 @@ LearnedWindow::LearnedWindow(const PolicyTiers& tiers)
     if (slots == 0) continue;
     samples_.push_back(
         std::make_unique<ReuseSample>(BlocksDownTo(tiers, t), tiers[t].most_sampled));
+    sample_rate_ = std::max(sample_rate_, samples_.back()->rate());
     tiers_[t] = {.on_disk = tiers[t].on_disk,
                  .sample = samples_.back().get(),
                  .arena = std::make_unique<CandidateArena>(slots, 0),
@@ -81,11 +82,16 @@ bool LearnedWindow::CameFromAnotherTier(size_t tier, const BlockFacts& block) {
   return true;
 }
 
-inline void LearnedWindow::Use(Known& known, BlockHash content, uint32_t reuse_class) {
-  known.reuse_class = static_cast<uint8_t>(reuse_class);
-  for (const auto& sample : samples_) sample->Accessed(content, reuse_class);
+inline void LearnedWindow::Access(BlockHash content, uint32_t reuse_class) {
+  ++accesses_to_tell_;
+  if (ReuseSample::IsPicked(content, sample_rate_)) [[unlikely]] {
+    for (const auto& sample : samples_) {
+      sample->Skip(accesses_to_tell_ - 1);
+      sample->Accessed(content, reuse_class);
+    }
+    accesses_to_tell_ = 0;
+  }
   if (--accesses_left_ == 0) NextStep();
-  known.last_use = static_cast<uint16_t>(step_);
 }
 
 void LearnedWindow::EndArrivals(uint32_t count) {
@@ -93,9 +99,11 @@ void LearnedWindow::EndArrivals(uint32_t count) {
     uint32_t uses = arrival.uses;
     const std::optional<uint32_t> uses_before = evicted_.Take(arrival.content);
     if (uses_before.has_value()) uses = std::max(uses, OneMore(*uses_before));
-    Known& known = tiers_[arrival.tier].known[arrival.slot.value()];
-    known = {.is_new = 1};
-    Use(known, arrival.content, ReuseClass::Of(uses, arrival.kind));
+    const uint32_t reuse_class = ReuseClass::Of(uses, arrival.kind);
+    Access(arrival.content, reuse_class);
+    *arrival.known = {.last_use = static_cast<uint16_t>(step_),
+                      .reuse_class = static_cast<uint8_t>(reuse_class),
+                      .is_new = 1};
   });
 }
 
@@ -111,10 +119,9 @@ void LearnedWindow::Recovered(size_t tier, const BlockFacts& block) {
 }
 
 void LearnedWindow::CameToDisk(size_t tier, const BlockFacts& block) {
-  const uint32_t uses = std::min<uint32_t>(block.uses, ReuseClass::kUses - 1);
   tiers_[tier].known[block.slot.value()] = {
       .last_use = static_cast<uint16_t>(step_),
-      .reuse_class = static_cast<uint8_t>(ReuseClass::Of(uses, KindOf(block))),
+      .reuse_class = static_cast<uint8_t>(ReuseClass::Of(block.uses, KindOf(block))),
       .moved = tiers_[tier].on_disk};
 }
 
@@ -145,8 +152,10 @@ void LearnedWindow::Matched(size_t tier, const BlockFacts& block) {
   Known& known = tiers_[tier].known[block.slot.value()];
   known.is_new = 0;
   known.moved = 0;
-  Use(known, block.hash,
+  known.reuse_class = static_cast<uint8_t>(
       ReuseClass::Of(OneMore(ReuseClass::UsesOf(known.reuse_class)), KindOf(block)));
+  Access(block.hash, known.reuse_class);
+  known.last_use = static_cast<uint16_t>(step_);
 }
 
 // Under full attention only a leaf is told of its release. If no request has used it since it came,

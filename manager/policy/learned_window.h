@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,9 +44,13 @@ class LearnedWindow {
     // memory.
     uint8_t moved : 1 = 0;
 
-    friend bool operator==(const Known&, const Known&) = default;
+    friend bool operator==(const Known& a, const Known& b) {
+      using Bytes = std::array<uint8_t, 3>;
+      return std::bit_cast<Bytes>(a) == std::bit_cast<Bytes>(b);
+    }
   };
   static_assert(sizeof(Known) == 3 && ReuseClass::kCount <= 64);
+  static_assert(BlockFacts::kMaxUses < ReuseClass::kUses);
 
   explicit LearnedWindow(const PolicyTiers& tiers);
 
@@ -72,9 +77,16 @@ class LearnedWindow {
   // The block became a candidate: its last holder released it, or it came from another tier.
   void Released(size_t tier, const BlockFacts& block);
   // The block became a candidate because its last child left: it is not the end of a request.
-  void Unparked(size_t tier, const BlockFacts& block) {
+  void Unparked(size_t tier, SlotIndex slot) {
     Settle();
-    tiers_[tier].known[block.slot.value()].is_new = 0;
+    tiers_[tier].known[slot.value()].is_new = 0;
+  }
+  // Left for one of many blocks, if LeavesAtOnce(). `known`: of the block.
+  bool LeavesAtOnce() const {
+    return arrivals_.size == 0 && !departures_.full() && !has_several_tiers_;
+  }
+  void LeftAtOnce(BlockHash content, Known known) {
+    Remember(content, ReuseClass::UsesOf(known.reuse_class));
   }
 
   // From now on the candidate counts as not used for 2^15 steps.
@@ -83,6 +95,11 @@ class LearnedWindow {
   // --- Worth ---
 
   Known KnownOf(size_t tier, SlotIndex slot) const { return tiers_[tier].known[slot.value()]; }
+  Known KnownWhenUnparked(size_t tier, SlotIndex slot) const {
+    Known known = KnownOf(tier, slot);
+    known.is_new = 0;
+    return known;
+  }
   // The reuse class of a block that is a candidate or was one before.
   uint32_t ClassOf(size_t tier, SlotIndex slot) const {
     return tiers_[tier].known[slot.value()].reuse_class;
@@ -135,8 +152,7 @@ class LearnedWindow {
   // New content, of which the window does not yet know whether it was there before.
   struct Arrival {
     BlockHash content;
-    SlotIndex slot;
-    uint8_t tier;
+    Known* known;
     uint8_t uses;
     ContentKind kind;
   };
@@ -145,9 +161,8 @@ class LearnedWindow {
     uint32_t uses;
   };
   // A few look-ups wait, so that the processor fetches their memory meanwhile.
-  template <class T>
+  template <class T, uint32_t kMost>
   struct Waiting {
-    static constexpr uint32_t kMost = 16;
     std::array<T, kMost> items;
     uint32_t first = 0;
     uint32_t size = 0;
@@ -172,7 +187,7 @@ class LearnedWindow {
   void Remember(BlockHash content, uint32_t uses);
   bool CameFromAnotherTier(size_t tier, const BlockFacts& block);
   void LeftOneOfSeveralTiers(size_t tier, const BlockFacts& block);
-  void Use(Known& known, BlockHash content, uint32_t reuse_class);
+  void Access(BlockHash content, uint32_t reuse_class);
   void EndMove();
   void NextStep();
 
@@ -183,9 +198,13 @@ class LearnedWindow {
   const bool has_several_tiers_;
   Moving moving_;
   EvictedContent evicted_;  // Notes: how often it was used.
-  Waiting<Arrival> arrivals_;
-  Waiting<Departure> departures_;
+  Waiting<Arrival, 16> arrivals_;
+  // They end in batches, because nothing but an arrival depends on them.
+  static constexpr uint32_t kDepartureBatch = 16;
+  Waiting<Departure, 2 * kDepartureBatch> departures_;
   std::vector<std::unique_ptr<ReuseSample>> samples_;  // In the order of the tiers.
+  uint64_t sample_rate_ = 0;                           // The highest of theirs.
+  uint64_t accesses_to_tell_ = 0;                      // Those that the samples do not know yet.
 };
 
 // Inline, because a request makes these calls for hundreds of blocks.
@@ -198,9 +217,8 @@ inline void LearnedWindow::Came(size_t tier, const BlockFacts& block) {
   evicted_.Prefetch(block.hash);
   Arrival& arrival = arrivals_.Push();
   arrival.content = block.hash;
-  arrival.slot = block.slot;
-  arrival.tier = static_cast<uint8_t>(tier);
-  arrival.uses = std::min<uint8_t>(block.uses, ReuseClass::kUses - 1);
+  arrival.known = &tiers_[tier].known[block.slot.value()];
+  arrival.uses = block.uses;
   arrival.kind = KindOf(block);
 }
 
@@ -211,7 +229,7 @@ inline void LearnedWindow::Left(size_t tier, const BlockFacts& block) {
 }
 
 inline void LearnedWindow::Remember(BlockHash content, uint32_t uses) {
-  if (departures_.full()) EndDepartures(1);
+  if (departures_.full()) EndDepartures(kDepartureBatch);
   evicted_.Prefetch(content);
   Departure& departure = departures_.Push();
   departure.content = content;

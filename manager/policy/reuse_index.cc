@@ -42,7 +42,22 @@ float Faded(float count) { return count < 1e-3F ? 0 : count * kKeep; }
 
 ReuseIndex::ReuseIndex() { Rebuild(); }
 
+ReuseIndex::CountTable ReuseIndex::counts() const {
+  CountTable counts = counts_;
+  for (uint32_t c = 0; c < ReuseClass::kCount; ++c) {
+    int32_t reached = 0;
+    for (uint32_t k = 0; k < kBins; ++k) {
+      reached += reached_changes_[c][k];
+      float& count = counts[c][k].reached;
+      count = std::max(0.0F, count + static_cast<float>(reached));
+    }
+  }
+  return counts;
+}
+
 void ReuseIndex::Rebuild() {
+  counts_ = counts();
+  reached_changes_ = {};
   const Chances pooled = PooledChances();
   const std::array<float, ReuseClass::kCount> factors = Factors(pooled);
   for (uint32_t c = 0; c < ReuseClass::kCount; ++c) {

@@ -44,7 +44,7 @@ class ReuseClass {
 // others. Ages beyond all that were observed are worth less with each bin. Counts lose half of
 // their weight in 64 rebuilds.
 //
-// Deterministic. Takes 9 KB. Thread-compatible.
+// Deterministic. Takes 12 KB. Thread-compatible.
 class ReuseIndex {
  public:
   static constexpr uint32_t kBins = 64;
@@ -68,24 +68,27 @@ class ReuseIndex {
   // The first age of a bin.
   static constexpr uint64_t StartOf(uint32_t bin) { return kStarts[bin]; }
 
-  // A block of that class has reached the bin, and was not used again before.
-  void Reached(uint32_t reuse_class, uint32_t bin) { ++counts_[reuse_class][bin].reached; }
+  // A block of that class has reached these bins, and was not used again before.
+  void Reached(uint32_t reuse_class, uint32_t first, uint32_t last) {
+    AddReached(reuse_class, first, last, 1);
+  }
   // It was used again at that age.
   void Reused(uint32_t reuse_class, uint32_t bin) { ++counts_[reuse_class][bin].reused; }
 
-  // A block that has reached the bin is of another class.
-  void Reclassified(uint32_t from, uint32_t to, uint32_t bin) {
-    counts_[from][bin].reached = std::max(0.0F, counts_[from][bin].reached - 1);
-    ++counts_[to][bin].reached;
+  // A block that has reached the bins up to `last` is of another class.
+  void Reclassified(uint32_t from, uint32_t to, uint32_t last) {
+    AddReached(from, 0, last, -1);
+    AddReached(to, 0, last, 1);
   }
 
   // Computes the index from the counts. Cost: O(classes * bins), some 10 us.
   void Rebuild();
 
   // What was seen, for another run of the daemon. Restore() computes the index from it.
-  const CountTable& counts() const { return counts_; }
+  CountTable counts() const;
   void Restore(const CountTable& counts) {
     counts_ = counts;
+    reached_changes_ = {};
     Rebuild();
   }
 
@@ -108,11 +111,18 @@ class ReuseIndex {
     return starts;
   }();
 
+  void AddReached(uint32_t reuse_class, uint32_t first, uint32_t last, int32_t blocks) {
+    reached_changes_[reuse_class][first] += blocks;
+    reached_changes_[reuse_class][last + 1] -= blocks;
+  }
   static Counts Smoothed(const std::array<Counts, kBins>& counts, uint32_t bin);
   Chances PooledChances() const;
   std::array<float, ReuseClass::kCount> Factors(const Chances& pooled) const;
 
+  // The counts, but for the blocks that reached bins since the last rebuild. Of these it has the
+  // change of their number from one bin to the next, so many bins at once take two additions.
   CountTable counts_ = {};
+  std::array<std::array<int32_t, kBins + 1>, ReuseClass::kCount> reached_changes_ = {};
   std::array<std::array<float, kBins>, ReuseClass::kCount> index_ = {};
 };
 

@@ -1,11 +1,13 @@
 #include "manager/policy/reuse_sample.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
+#include "absl/types/span.h"
 #include "base/check.h"
 
 namespace pagoda {
@@ -22,10 +24,14 @@ uint32_t ShiftFor(uint32_t capacity, uint32_t most_share) {
 }
 
 // The last bin has no end.
-uint32_t BinEnd(uint32_t bin) {
-  return bin + 1 < ReuseIndex::kBins ? static_cast<uint32_t>(ReuseIndex::StartOf(bin + 1))
-                                     : std::numeric_limits<uint32_t>::max();
-}
+constexpr std::array<uint32_t, ReuseIndex::kBins> kBinEnds = [] {
+  std::array<uint32_t, ReuseIndex::kBins> ends;
+  ends.fill(std::numeric_limits<uint32_t>::max());
+  for (uint32_t bin = 0; bin + 1 < ends.size(); ++bin) {
+    ends[bin] = static_cast<uint32_t>(ReuseIndex::StartOf(bin + 1));
+  }
+  return ends;
+}();
 
 }  // namespace
 
@@ -36,6 +42,7 @@ ReuseSample::ReuseSample(uint32_t capacity, uint32_t most_share)
   const uint32_t remembered = share_ * kRemembered;
   static_assert(kMostShare * kRemembered < kNone);
   entries_.resize(remembered);
+  ages_.resize(remembered);
   free_.reserve(remembered);
   for (uint32_t i = remembered; i-- > 0;) free_.push_back(static_cast<uint16_t>(i));
   places_.assign(std::bit_ceil(remembered * 2), kNone);
@@ -54,7 +61,7 @@ uint16_t ReuseSample::Find(BlockHash content) const {
 }
 
 uint16_t ReuseSample::Add(BlockHash content) {
-  if (free_.empty()) Forget(ages_.oldest);
+  if (free_.empty()) Forget(by_age_.oldest);
   const uint16_t entry = free_.back();
   free_.pop_back();
   entries_[entry] = {.content = content};
@@ -66,8 +73,8 @@ uint16_t ReuseSample::Add(BlockHash content) {
 
 void ReuseSample::Forget(uint16_t entry) {
   Entry& of = entries_[entry];
-  Age(of);
-  Remove<&Entry::by_age>(ages_, entry);
+  CountAge(entry);
+  Remove<&Entry::by_age>(by_age_, entry);
   if (of.in_lru) {
     Remove<&Entry::by_lru>(lru_, entry);
     --lru_size_;
@@ -99,20 +106,17 @@ void ReuseSample::AccessedSampled(BlockHash content, uint32_t reuse_class) {
   if (entry == kNone) {
     entry = Add(content);
   } else {
-    Entry& of = entries_[entry];
-    Age(of);
-    index_.Reused(of.reuse_class, of.bin);
-    Remove<&Entry::by_age>(ages_, entry);
+    CountAge(entry);
+    index_.Reused(entries_[entry].reuse_class, entries_[entry].bin);
+    Remove<&Entry::by_age>(by_age_, entry);
   }
   const bool lru_hit = entries_[entry].in_lru;
   const bool learned_hit = entries_[entry].in_learned;
   ShadowLearned(entry, reuse_class);
-  Entry& of = entries_[entry];
-  of.last_used = clock();
-  of.bin = 0;
-  of.bin_end = BinEnd(0);
-  PushNewest<&Entry::by_age>(ages_, entry);
-  index_.Reached(reuse_class, 0);
+  entries_[entry].bin = 0;
+  ages_[entry] = {.last_used = clock(), .bin_end = kBinEnds[0]};
+  PushNewest<&Entry::by_age>(by_age_, entry);
+  index_.Reached(reuse_class, 0, 0);
   ShadowLru(entry);
   Judge(lru_hit, learned_hit);
   ++sampled_;
@@ -123,25 +127,28 @@ void ReuseSample::ReclassifySampled(BlockHash content, uint32_t reuse_class) {
   const uint16_t entry = Find(content);
   if (entry == kNone) return;
   Entry& of = entries_[entry];
-  for (uint32_t bin = 0; bin <= of.bin; ++bin) {
-    index_.Reclassified(of.reuse_class, reuse_class, bin);
-  }
+  index_.Reclassified(of.reuse_class, reuse_class, of.bin);
   if (of.in_learned) Remove<&Entry::by_class>(learned_[of.reuse_class], entry);
   of.reuse_class = static_cast<uint8_t>(reuse_class);
   if (of.in_learned) PushNewest<&Entry::by_class>(learned_[reuse_class], entry);
 }
 
-void ReuseSample::AgeByBins(Entry& of) {
-  const uint32_t bin = std::max<uint32_t>(of.bin, ReuseIndex::BinOf(clock() - of.last_used));
-  for (uint32_t k = of.bin + 1u; k <= bin; ++k) index_.Reached(of.reuse_class, k);
+// REQUIRES: the content has reached another bin.
+void ReuseSample::CountBins(uint16_t entry) {
+  Entry& of = entries_[entry];
+  const uint32_t bin = ReuseIndex::BinOf(AgeOf(entry));
+  index_.Reached(of.reuse_class, of.bin + 1u, bin);
   of.bin = static_cast<uint8_t>(bin);
-  of.bin_end = BinEnd(bin);
+  ages_[entry].bin_end = kBinEnds[bin];
 }
 
 // More often at first; later as often as the cache's share is used once.
 void ReuseSample::Learn() {
-  for (Entry& of : entries_) {
-    if (of.content != BlockHash{}) Age(of);
+  const uint32_t now = clock();
+  const absl::Span<const Age> ages = ages_;
+  for (size_t entry = 0; entry < ages.size(); ++entry) {
+    const bool is_due = now - ages[entry].last_used >= ages[entry].bin_end;
+    if (is_due) CountBins(static_cast<uint16_t>(entry));
   }
   index_.Rebuild();
   next_rebuild_ = sampled_ + std::clamp<uint64_t>(sampled_ / 2, 64, std::max(64u, share_));
@@ -207,7 +214,7 @@ uint16_t ReuseSample::LearnedVictim() const {
   for (uint32_t c = 0; c < ReuseClass::kCount; ++c) {
     const uint16_t oldest = learned_[c].oldest;
     if (oldest == kNone) continue;
-    const uint32_t age = clock() - entries_[oldest].last_used;
+    const uint32_t age = AgeOf(oldest);
     const bool is_held = age < held;
     const float worth = is_held ? -static_cast<float>(age) : index_.at(c, ReuseIndex::BinOf(age));
     const bool goes_first = is_held == victim_is_held ? worth < least : victim_is_held;

@@ -47,6 +47,14 @@ class ReuseSample {
     ++now_;
     if (IsSampled(content)) AccessedSampled(content, reuse_class);
   }
+  // So many accesses to contents outside the sample.
+  void Skip(uint64_t accesses) { now_ += accesses; }
+  // Whether the content is in a sample with that rate().
+  static bool IsPicked(BlockHash content, uint64_t rate) {
+    return (content.value() * 0x9E37'79B9'7F4A'7C15u) >> 32 < rate && content.value() != 0;
+  }
+  // The sample has so many of 2^32 contents. A sample with a higher rate has them too.
+  uint64_t rate() const { return picked_below_; }
 
   // The content that was used last, or soon before, is of another class.
   void Reclassify(BlockHash content, uint32_t reuse_class) {
@@ -72,6 +80,7 @@ class ReuseSample {
 
  private:
   static constexpr uint16_t kNone = 0xffff;
+  static constexpr uint32_t kNoEnd = 0xffff'ffff;
   static constexpr uint32_t kBatch = 128;
   static constexpr uint32_t kRequestsAveraged = 64;
   static constexpr uint32_t kRemembered = 8;  // Times the cache's share.
@@ -82,8 +91,6 @@ class ReuseSample {
   };
   struct Entry {
     BlockHash content;
-    uint32_t last_used = 0;  // The sample's clock.
-    uint32_t bin_end = 0;    // The age at which the next bin begins.
     uint8_t reuse_class = 0;
     uint8_t bin = 0;  // The last one that counts it.
     bool in_lru = false;
@@ -92,16 +99,18 @@ class ReuseSample {
     Links by_lru;
     Links by_class;
   };
+  // Apart from the entries, because all of them are looked at each time that the index is computed.
+  struct Age {
+    uint32_t last_used = 0;     // The sample's clock.
+    uint32_t bin_end = kNoEnd;  // The age at which the next bin begins.
+  };
   struct List {
     uint16_t newest = kNone;
     uint16_t oldest = kNone;
   };
 
   uint32_t clock() const { return static_cast<uint32_t>(now_ >> shift_); }
-  bool IsSampled(BlockHash content) const {
-    return (content.value() * 0x9E37'79B9'7F4A'7C15u) >> 32 < picked_below_ &&
-           content != BlockHash{};
-  }
+  bool IsSampled(BlockHash content) const { return IsPicked(content, picked_below_); }
   void AccessedSampled(BlockHash content, uint32_t reuse_class);
   void ReclassifySampled(BlockHash content, uint32_t reuse_class);
   uint16_t Find(BlockHash content) const;
@@ -109,10 +118,11 @@ class ReuseSample {
   uint16_t Add(BlockHash content);
   void Forget(uint16_t entry);
   // Counts the bins that the content has reached since it was looked at last.
-  void Age(Entry& of) {
-    if (clock() - of.last_used >= of.bin_end) AgeByBins(of);
+  void CountAge(uint16_t entry) {
+    if (AgeOf(entry) >= ages_[entry].bin_end) CountBins(entry);
   }
-  void AgeByBins(Entry& of);
+  void CountBins(uint16_t entry);
+  uint32_t AgeOf(uint16_t entry) const { return clock() - ages_[entry].last_used; }
   void Learn();
   void ShadowLru(uint16_t entry);
   void ShadowLearned(uint16_t entry, uint32_t reuse_class);
@@ -132,9 +142,10 @@ class ReuseSample {
   uint64_t next_rebuild_ = 64;
   ReuseIndex index_;
   std::vector<Entry> entries_;
+  std::vector<Age> ages_;  // By entry.
   std::vector<uint16_t> free_;
   std::vector<uint16_t> places_;  // A hash table with linear probing.
-  List ages_;
+  List by_age_;
   List lru_;
   uint32_t lru_size_ = 0;
   std::array<List, ReuseClass::kCount> learned_;

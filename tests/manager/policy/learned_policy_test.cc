@@ -62,7 +62,7 @@ TEST(LearnedWindowTest, ABlockWhoseChildLeftIsNotTheEndOfARequest) {
   window.Came(0, Content(1, 11));
   window.Came(0, Content(2, 12));
   window.Released(0, Content(2, 12));
-  window.Unparked(0, Content(1, 11));
+  window.Unparked(0, Content(1, 11).slot);
   window.Released(0, Content(1, 11));  // Its priority changed.
   EXPECT_EQ(window.ClassOf(0, SlotIndex{1}), ReuseClass::Of(0, ContentKind::kPrompt));
 }

@@ -48,7 +48,7 @@ class NaiveReuseSample {
     one.bin = 0;
     one.in_lru = one.in_learned = true;
     one.placed = ++placements;
-    index.Reached(reuse_class, 0);
+    index.Reached(reuse_class, 0, 0);
     contents.push_back(one);
     KeepLru();
     Judge(lru_hit, index_hit);
@@ -68,9 +68,7 @@ class NaiveReuseSample {
     if (!IsSampled(content)) return;
     const auto found = Find(content);
     if (found == contents.end()) return;
-    for (uint32_t bin = 0; bin <= found->bin; ++bin) {
-      index.Reclassified(found->reuse_class, reuse_class, bin);
-    }
+    index.Reclassified(found->reuse_class, reuse_class, found->bin);
     found->reuse_class = reuse_class;
     found->placed = ++placements;
   }
@@ -111,7 +109,7 @@ class NaiveReuseSample {
 
   void Age(One& one) {
     const uint32_t bin = std::max(one.bin, ReuseIndex::BinOf(clock() - one.last_used));
-    while (one.bin < bin) index.Reached(one.reuse_class, ++one.bin);
+    for (; one.bin < bin; ++one.bin) index.Reached(one.reuse_class, one.bin + 1, one.bin + 1);
   }
 
   // The first class whose oldest content has the smallest index, of those that no request holds. If

@@ -90,9 +90,7 @@ TEST(ReuseIndexTest, AWaitBeforeTheReuseDoesNotLowerTheIndex) {
 
 // `count` blocks of a class reach the bins up to `bin`; `reused` of them are used again there.
 void Observe(ReuseIndex& index, uint32_t c, uint32_t bin, int count, int reused) {
-  for (int i = 0; i < count; ++i) {
-    for (uint32_t k = 0; k <= bin; ++k) index.Reached(c, k);
-  }
+  for (int i = 0; i < count; ++i) index.Reached(c, 0, bin);
   for (int i = 0; i < reused; ++i) index.Reused(c, bin);
 }
 
@@ -113,9 +111,9 @@ TEST(ReuseIndexTest, AnAgeBeyondAllThatWereSeenIsWorthLittle) {
   constexpr uint32_t kSeen = 20;
   for (uint32_t bin = 0; bin < kSeen; ++bin) {
     for (int i = 0; i < 1'000; ++i) {
-      index.Reached(kOften, bin);
+      index.Reached(kOften, bin, bin);
       if (i % 2 == 0) index.Reused(kOften, bin);
-      index.Reached(kOnce, bin);
+      index.Reached(kOnce, bin, bin);
     }
   }
   index.Rebuild();
@@ -145,9 +143,9 @@ TEST(ReuseIndexTest, WhatWasLearnedIsForgottenInTime) {
 TEST(ReuseIndexTest, ABlockThatChangesItsClassCountsInOne) {
   ReuseIndex moved, direct;
   for (int i = 0; i < 500; ++i) {
-    moved.Reached(kOnce, 0);
+    moved.Reached(kOnce, 0, 0);
     moved.Reclassified(kOnce, kOften, 0);
-    direct.Reached(kOften, 0);
+    direct.Reached(kOften, 0, 0);
     moved.Reused(kOften, 0);
     direct.Reused(kOften, 0);
   }

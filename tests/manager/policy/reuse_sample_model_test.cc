@@ -19,10 +19,11 @@ BlockHash Content(uint64_t number) {
 
 void ExpectSameCounts(const ReuseSample& sample, const NaiveReuseSample& naive) {
   const ReuseTable learned = sample.Learned();
+  const ReuseIndex::CountTable counts = naive.index.counts();
   EXPECT_EQ(learned.shift, naive.shift);
   for (uint32_t c = 0; c < ReuseClass::kCount; ++c) {
     for (uint32_t bin = 0; bin < ReuseIndex::kBins; ++bin) {
-      const ReuseIndex::Counts& expected = naive.index.counts()[c][bin];
+      const ReuseIndex::Counts& expected = counts[c][bin];
       ASSERT_EQ(learned.counts[c][bin].reached, expected.reached) << "class " << c << " " << bin;
       ASSERT_EQ(learned.counts[c][bin].reused, expected.reused) << "class " << c << " " << bin;
       ASSERT_EQ(sample.index().at(c, bin), naive.index.at(c, bin)) << "class " << c << " " << bin;
