@@ -90,6 +90,7 @@ Scheduler::Progress Scheduler::RunStep() {
     FinishClosing();
     return Progress::kNone;
   }
+  resting_.Find(*client_, running_, waiting_);
   StepBatch batch;
   if (running_.empty() && closing_.empty() && probes_.empty() && !waiting_.empty()) {
     // A request that arrives while nothing runs starts with this step.
@@ -105,6 +106,7 @@ Scheduler::Progress Scheduler::RunStep() {
   AddClosings(Which::kWithoutForks, batch);
   AddForks(batch);
   AddClosings(Which::kAll, batch);
+  lacks_blocks_ = false;
   const uint32_t budget = ShareBudget();
   AddAdvances(batch);
   Admit(budget, batch);
@@ -147,7 +149,7 @@ void Scheduler::EndCancelled() {
 void Scheduler::AddForks(StepBatch& batch) {
   std::vector<const Sample*> unborn;
   for (const std::unique_ptr<Sample>& sample : running_) {
-    if (sample->fork_of == nullptr) continue;
+    if (sample->fork_of == nullptr || resting_.Has(*sample)) continue;
     Sample* const origin = std::exchange(sample->fork_of, nullptr);
     origin->has_forks = false;
     if (!origin->run.is_open()) {
@@ -165,7 +167,8 @@ void Scheduler::AddForks(StepBatch& batch) {
 void Scheduler::AddClosings(Which which, StepBatch& batch) {
   for (Closing& closing : closing_) {
     SequenceRun& run = closing.sample->run;
-    if (!run.is_open()) continue;
+    // If blocks are lacking, those of a tenant that rests are released at the cost of the wait.
+    if (!run.is_open() || (resting_.Has(*closing.sample) && !lacks_blocks_)) continue;
     if (which == Which::kWithoutForks && closing.sample->has_forks) continue;
     const uint32_t kept =
         closing.then == Then::kReturn ? run.computed() : closing.sample->kept_tokens;
@@ -187,7 +190,7 @@ uint32_t Scheduler::ShareBudget() {
   for (const std::unique_ptr<Sample>& sample : running_) {
     sample->num_tokens = 0;
     sample->draft_tokens.clear();
-    if (sample->run.uncomputed() != 1 || budget == 0) continue;
+    if (sample->run.uncomputed() != 1 || budget == 0 || resting_.Has(*sample)) continue;
     sample->num_tokens = 1;
     --budget;
   }
@@ -197,7 +200,7 @@ uint32_t Scheduler::ShareBudget() {
           std::min({sample->most_draft_tokens(), sample->tokens_left() - 1, budget});
       if (most > 0) sample->draft_tokens = ProposeByNgram(sample->run.tokens(), most);
       budget -= static_cast<uint32_t>(sample->draft_tokens.size());
-    } else {
+    } else if (!resting_.Has(*sample)) {
       sample->num_tokens = std::min(sample->run.uncomputed(), budget);
       budget -= sample->num_tokens;
     }
@@ -305,7 +308,9 @@ void Scheduler::HeedRefusals() {
     if (gives_back || lowest == nullptr || EndBeamsAfterWait(*lowest, is_its, status)) continue;
     Preempt(lowest);
   }
-  if (short_of_blocks.ok() || !closing_.empty()) return;
+  if (short_of_blocks.ok()) return;
+  lacks_blocks_ = true;
+  if (!closing_.empty()) return;
   Sample* const lowest = running_.Lowest();
   const auto any = [](const Sample&) { return true; };
   if (!EndBeamsAfterWait(*lowest, any, short_of_blocks)) Preempt(lowest);

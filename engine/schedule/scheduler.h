@@ -22,6 +22,7 @@
 #include "engine/request/generate.h"
 #include "engine/sampling/batch_sampler.h"
 #include "engine/schedule/prefix_fetches.h"
+#include "engine/schedule/resting_tenants.h"
 #include "engine/schedule/running_samples.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/step_batch.h"
@@ -247,6 +248,8 @@ class Scheduler {
   Ticket completed_;
   TenantQuotas quotas_;                   // The quotas that the client has reported so far.
   std::set<std::string> unknown_owners_;  // Quotas to be asked for.
+  RestingTenants resting_;
+  bool lacks_blocks_ = false;  // A sample did, since the sequences were closed.
   // Whether the first waiting sample did not fit; which sample it was, and since when.
   bool blocked_ = false;
   std::pair<uint64_t, uint32_t> blocked_sample_;  // Sample::name().

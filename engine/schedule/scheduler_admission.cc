@@ -46,11 +46,12 @@ absl::Status Scheduler::CheckCapacity(const CacheInfo& cache, const GenerateRequ
   return absl::OkStatus();
 }
 
-// Samples whose tenant is at its quota, or that wait for their preparation or for a fetch, do not
-// delay the others.
+// Samples whose tenant rests or is at its quota, or that wait for their preparation or for a fetch,
+// do not delay the others.
 std::vector<Sample*> Scheduler::Head(size_t count) const {
   return waiting_.Head(count, [this](const Sample& sample) {
-    return !sample.request->is_prepared || quotas_.IsFull(sample.owner(), options_.probe_pause) ||
+    return !sample.request->is_prepared || resting_.Has(sample) ||
+           quotas_.IsFull(sample.owner(), options_.probe_pause) ||
            fetches_.IsFetching(sample.name());
   });
 }
@@ -127,7 +128,10 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
   for (const Probe& probe : std::exchange(probes_, {})) {
     const bool takes_slot = LacksSlots(*probe.sample);
     if (takes_slot ? !MayTakeSlot(*probe.sample) : budget == 0) return;
-    if (quotas_.IsFull(probe.sample->owner(), options_.probe_pause)) continue;
+    if (resting_.Has(*probe.sample) ||
+        quotas_.IsFull(probe.sample->owner(), options_.probe_pause)) {
+      continue;
+    }
     if (OrderFetch(probe, batch)) continue;
     const auto total = static_cast<uint32_t>(probe.sample->run.tokens().size());
     const uint32_t rest = total - std::min(probe.answer.matched_tokens, total - 1);
@@ -170,6 +174,7 @@ void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
   const auto counts = [&](const Sample& sample) {
     return shortage == Shortage::kCapacity || sample.owner() == owner;
   };
+  lacks_blocks_ = lacks_blocks_ || shortage == Shortage::kCapacity;
   const bool gives_back =
       std::any_of(closing_.begin(), closing_.end(),
                   [&](const Closing& closing) { return counts(*closing.sample); });

@@ -117,6 +117,7 @@ void Scheduler::FinishClosing() {
 void Scheduler::Shutdown(const absl::Status& status) {
   EndAll(status);
   EndWaiting([&](const Sample&) { return status; });
+  resting_ = {};
   StepBatch batch;
   AddClosings(Which::kAll, batch);
   if (absl::Status ran = RunBatch(batch); !ran.ok()) return FailAll(ran);

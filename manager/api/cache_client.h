@@ -73,6 +73,10 @@ class CacheClient {
     return Execute(operations, StepRange{});
   }
 
+  // The tenants whose last batch took so long that their next one is to wait while others have
+  // work. Called by the thread that calls Execute, which it does not keep waiting.
+  virtual std::vector<std::string> SlowTenants() { return {}; }
+
   // Maps every pool of the cache into this process, in the order of DescribePools. A process maps
   // the pools once for each session whose blocks it touches. A process that maps with kReadWrite
   // counts as a writer of the session. If the session then ends without being closed, its blocks

@@ -147,7 +147,9 @@ class AllSessions final : public CacheClient {
     whole.results.resize(operations.size(), absl::InternalError("no session ran the operation"));
     absl::flat_hash_map<size_t, JoinedStep> steps_by_place;
     for (Part& part : parts.all()) {
+      const absl::Time begun = absl::Now();
       absl::StatusOr<BatchResult> result = Run(part, steps);
+      if (part.session != nullptr) NoteTime(part.session->tenant, absl::Now() - begun);
       if (result.ok()) TakeProgress(*result, whole);
       for (size_t i = 0; i < part.operations.size(); ++i) {
         const absl::StatusOr<OperationResult>& one =
@@ -160,11 +162,38 @@ class AllSessions final : public CacheClient {
     return whole;
   }
 
+  std::vector<std::string> SlowTenants() override {
+    std::vector<std::string> slow;
+    if (rests_.empty()) return slow;
+    const absl::Time now = absl::Now();
+    for (const auto& [tenant, rest] : rests_) {
+      if (now < rest.end) slow.push_back(tenant);
+    }
+    return slow;
+  }
+
   absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
     return sessions_->own()->client->MapPools(access);
   }
 
  private:
+  struct Rest {
+    absl::Duration length;
+    absl::Time end;
+  };
+
+  void NoteTime(const std::string& tenant, absl::Duration taken) {
+    if (tenant.empty()) return;
+    if (taken < TenantSessions::kSlow) {
+      rests_.erase(tenant);
+      return;
+    }
+    Rest& rest = rests_[tenant];
+    rest.length = std::min(std::max(TenantSessions::kRestFactor * taken, 2 * rest.length),
+                           TenantSessions::kMostRest);
+    rest.end = absl::Now() + rest.length;
+  }
+
   static absl::StatusOr<BatchResult> Run(const Part& part, StepRange steps) {
     if (part.session == nullptr) {
       return MakeError(Reason::kUnknownSession, "the tenant that asks has no session");
@@ -265,6 +294,8 @@ class AllSessions final : public CacheClient {
   const std::shared_ptr<TenantSessions> sessions_;
   // The sequences that the current batch opens: its later operations can name them.
   absl::flat_hash_map<SequenceId, SessionPtr> opening_;
+  // The rests of the tenants whose last call was slow.
+  absl::flat_hash_map<std::string, Rest> rests_;
   // The sequences of other sessions than the own one (invariant 2).
   absl::flat_hash_map<SequenceId, SessionPtr> owners_;
 };
@@ -285,6 +316,7 @@ absl::StatusOr<SessionPtr> TenantSessions::Get(const std::string& tenant,
     absl::StatusOr<Session> opened = open_(tenant, token);
     if (!opened.ok()) return Refuse(tenant, token, opened.status());
     session = std::make_shared<Session>(*std::move(opened));
+    session->tenant = tenant;
   }
   // The daemon knows the own session, so it is the daemon of that session, and so was the one that
   // answered before (invariant 1).

@@ -38,6 +38,7 @@ class TenantSessions : public std::enable_shared_from_this<TenantSessions> {
     std::shared_ptr<PrefixFetcher> fetcher;  // May be null.
     // Whether the session is over, as far as its client knows.
     std::function<bool()> is_over = nullptr;
+    std::string tenant = {};  // "": the engine's own session.
   };
   using SessionPtr = std::shared_ptr<Session>;
   // Opens a session for the tenant, with the token of a caller. Without a token it uses the
@@ -74,9 +75,14 @@ class TenantSessions : public std::enable_shared_from_this<TenantSessions> {
 
   // All sessions as one client. The scheduler's batches go to it; each of their operations runs in
   // the session of its tenant. If the call of one session fails, the operations of that session
-  // fail, and the others do not. Keeps this object alive.
+  // fail, and the others do not. A tenant whose call took longer than kSlow is slow (SlowTenants)
+  // for kRestFactor times as long, and twice as long each time that it is slow again. Keeps this
+  // object alive.
   std::unique_ptr<CacheClient> MakeClient();
 
+  static constexpr absl::Duration kSlow = absl::Milliseconds(50);
+  static constexpr int kRestFactor = 4;
+  static constexpr absl::Duration kMostRest = absl::Seconds(30);
   // How long a session without requests stays open. It then ends when another one is opened.
   static constexpr absl::Duration kIdleTime = absl::Minutes(5);
   // How long a refusal of a tenant's token holds. Many requests with it cost one call.

@@ -148,5 +148,58 @@ TEST(PreparationTest, ARequestThatTheNextCacheCanNeverHoldEnds) {
   EXPECT_TRUE(absl::IsCancelled(fits.report.status())) << "whether it is prepared or not";
 }
 
+TEST(SlowTenantTest, IsLeftOutWhileOthersHaveWork) {
+  World world(Sequences(4));
+  const GenerateRequest slow = Ask("red", 1, 40), late = Ask("red", 2, 4),
+                        other = Ask("blue", 3, 40);
+  Outcome& red = world.Add(slow);
+  Outcome& blue = world.Add(other);
+  world.RunSteps(4);
+  world.client().SetSlowTenants({"red"});
+  Outcome& waiting = world.Add(late);
+  const auto tokens = [](const Outcome& outcome) { return outcome.samples.at(0).size(); };
+  const size_t red_before = tokens(red), blue_before = tokens(blue);
+  world.RunSteps(10);
+  EXPECT_EQ(tokens(red), red_before);
+  EXPECT_EQ(tokens(blue), blue_before + 10);
+  EXPECT_FALSE(waiting.ended);
+  EXPECT_EQ(world.stats().waiting_requests, 1u);
+  world.client().SetSlowTenants({});
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(slow, red);
+  world.ExpectSoloAnswer(late, waiting);
+  world.ExpectSoloAnswer(other, blue);
+}
+
+TEST(SlowTenantTest, IsServedIfNobodyElseHasWork) {
+  World world(Sequences(4));
+  world.client().SetSlowTenants({"red"});
+  const GenerateRequest slow = Ask("red", 1, 20);
+  Outcome& red = world.Add(slow);
+  world.Add(Ask("blue", 2), Preparation::kGoesOn);
+  world.RunSteps(40);
+  world.ExpectSoloAnswer(slow, red);
+}
+
+TEST(SlowTenantTest, GivesBackBlocksThatOthersLack) {
+  World::Setting setting = Sequences(4);
+  setting.blocks = {.primary_blocks = 12};
+  World world(setting);
+  bool cancel = false;
+  GenerateRequest slow = Ask("red", 1, 70);
+  slow.cancelled = [&] { return cancel; };
+  Outcome& red = world.Add(slow);
+  world.RunSteps(60);
+  world.client().SetSlowTenants({"red"});
+  const GenerateRequest other = Ask("blue", 2, 40);
+  Outcome& blue = world.Add(other);
+  cancel = true;
+  world.RunSteps(200);
+  world.ExpectSoloAnswer(other, blue);
+  world.client().SetSlowTenants({});
+  world.RunUntilIdle();
+  EXPECT_TRUE(absl::IsCancelled(red.report.status())) << red.report.status();
+}
+
 }  // namespace
 }  // namespace pagoda

@@ -38,6 +38,8 @@ class WatchedClient : public CacheClient {
   uint64_t capacity_queries() const { return capacity_queries_; }
   uint64_t match_queries() const { return match_queries_; }
   uint64_t batches() const { return batches_; }
+  std::vector<std::string> SlowTenants() override { return slow_tenants_; }
+  void SetSlowTenants(std::vector<std::string> tenants) { slow_tenants_ = std::move(tenants); }
   // While this is an error, batches fail as a whole and do not run.
   void FailWith(absl::Status status) { failure_ = std::move(status); }
 
@@ -47,6 +49,7 @@ class WatchedClient : public CacheClient {
   uint64_t match_queries_ = 0;
   uint64_t batches_ = 0;
   absl::Status failure_;
+  std::vector<std::string> slow_tenants_;
 };
 
 class SchedulerWorld {

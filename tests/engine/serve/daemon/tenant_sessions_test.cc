@@ -12,7 +12,10 @@
 
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/error.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace pagoda {
@@ -24,6 +27,7 @@ struct Seen {
   std::set<SequenceId> open;
   absl::Status fails;  // The error of every call.
   uint64_t completed = 0;
+  absl::Duration takes;  // Each call.
 };
 
 // A session that grows a sequence at every second append, by one block whose id is the sequence's.
@@ -37,6 +41,7 @@ class FakeSession final : public CacheClient {
   const CacheInfo& info() const override { return info_; }
 
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations, StepRange) override {
+    absl::SleepFor(seen_->takes);
     if (!seen_->fails.ok()) return seen_->fails;
     BatchResult result;
     result.completed = Ticket(seen_->completed);
@@ -186,6 +191,29 @@ TEST_F(TenantSessionsTest, ATenantsSequencesRunInItsSession) {
   EXPECT_TRUE(tenants_["red"].open.contains(SequenceId(5)));
   EXPECT_TRUE(tenants_["blue"].open.empty());
   EXPECT_TRUE(own_.open.empty());
+}
+
+TEST_F(TenantSessionsTest, ATenantWhoseCallWasSlowIsNamedUntilItRested) {
+  const auto sessions = Make();
+  const auto red = Get(*sessions, "red");
+  const auto blue = Get(*sessions, "blue");
+  const auto client = sessions->MakeClient();
+  const auto begin = [&](uint64_t number) {
+    const Operation batch[] = {Add(number, ""), Add(number + 1, "red"), Add(number + 2, "blue")};
+    ASSERT_TRUE(client->Execute(batch).ok());
+  };
+  for (const absl::Status& fails : {absl::OkStatus(), absl::DeadlineExceededError("too long")}) {
+    tenants_["red"].takes = TenantSessions::kSlow;
+    tenants_["red"].fails = fails;
+    own_.takes = TenantSessions::kSlow;
+    begin(1);
+    EXPECT_THAT(client->SlowTenants(), testing::Contains("red"));
+    EXPECT_THAT(client->SlowTenants(), testing::Not(testing::Contains("")));
+    tenants_["red"].takes = own_.takes = absl::ZeroDuration();
+    tenants_["red"].fails = absl::OkStatus();
+    // A machine that is busy can make a call slow.
+    while (!client->SlowTenants().empty()) begin(10);
+  }
 }
 
 TEST_F(TenantSessionsTest, ABatchUsesTheSequencesThatItOpens) {
