@@ -15,7 +15,7 @@ set(PAGODA_CUDA_WARNINGS -Werror=all-warnings --expt-relaxed-constexpr -Xcompile
 # The files of a target then share their anonymous namespaces: two files that declare the same name
 # do not compile. Each file still includes what it uses. PAGODA_UNITY=OFF compiles one by one.
 option(PAGODA_UNITY "Compile several files of a target together" ON)
-set(PAGODA_BATCH 8 CACHE STRING "With PAGODA_UNITY: how many files are compiled together")
+set(PAGODA_BATCH 16 CACHE STRING "With PAGODA_UNITY: how many files are compiled together")
 function(pagoda_batch target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${PAGODA_UNITY} UNITY_BUILD_BATCH_SIZE ${PAGODA_BATCH})
   if(PAGODA_UNITY)
