@@ -30,6 +30,7 @@ class RestingTenants {
     waiting.ForEach(look);
     if (!others) names_.clear();
   }
+  bool empty() const { return names_.empty(); }
   // Whether the sample's tenant is left out.
   bool Has(const Sample& sample) const {
     return !names_.empty() && names_.contains(sample.request->request.tenant);

@@ -149,7 +149,7 @@ void Scheduler::EndCancelled() {
 void Scheduler::AddForks(StepBatch& batch) {
   std::vector<const Sample*> unborn;
   for (const std::unique_ptr<Sample>& sample : running_) {
-    if (sample->fork_of == nullptr || resting_.Has(*sample)) continue;
+    if (sample->fork_of == nullptr) continue;
     Sample* const origin = std::exchange(sample->fork_of, nullptr);
     origin->has_forks = false;
     if (!origin->run.is_open()) {

@@ -318,6 +318,7 @@ void Scheduler::LearnQuota(const std::string& owner, const CapacityAnswer& answe
 
 // Called when nothing was computed.
 Scheduler::Progress Scheduler::WaitForCapacity() {
+  if (!resting_.empty()) return Progress::kNone;  // The others lack what a resting tenant has.
   if (!running_.empty() || !closing_.empty() || waiting_.empty()) return Progress::kMade;
   const std::vector<Sample*> head = Head(1);
   // All samples are passed over: other clients of their tenants hold the quotas, or they wait for

@@ -181,6 +181,25 @@ TEST(SlowTenantTest, IsServedIfNobodyElseHasWork) {
   world.ExpectSoloAnswer(slow, red);
 }
 
+TEST(SlowTenantTest, DoesNotKeepTheEngineBusyWhileOthersLackItsBlocks) {
+  World::Setting setting = Sequences(4);
+  setting.blocks = {.primary_blocks = 12};
+  World world(setting);
+  const GenerateRequest slow = Ask("red", 1, 70);
+  Outcome& red = world.Add(slow);
+  world.RunSteps(60);
+  world.client().SetSlowTenants({"red"});
+  GenerateRequest other = RandomRequest(2, 60, 4);
+  other.tenant = "blue";
+  Outcome& blue = world.Add(other);
+  world.RunSteps(5);
+  EXPECT_EQ(world.scheduler().Step(), Scheduler::Progress::kNone);
+  world.client().SetSlowTenants({});
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(slow, red);
+  world.ExpectSoloAnswer(other, blue);
+}
+
 TEST(SlowTenantTest, GivesBackBlocksThatOthersLack) {
   World::Setting setting = Sequences(4);
   setting.blocks = {.primary_blocks = 12};
