@@ -172,7 +172,6 @@ absl::Status ConnectedEngine::Start(const RunPtr& run) {
 }
 
 void ConnectedEngine::End(const RunPtr& run, absl::StatusOr<GenerateReport> report) {
-  StopPreparing(run);
   {
     absl::MutexLock lock(&mutex_);
     // The token that opened the tenant's session can be revoked, and the request have another one.
@@ -183,6 +182,7 @@ void ConnectedEngine::End(const RunPtr& run, absl::StatusOr<GenerateReport> repo
     if (!run->is_over) run->lost = run->of_tenant;
     if (run->of_tenant != nullptr) unused_.push_back(std::exchange(run->of_tenant, nullptr));
   }
+  StopPreparing(run);  // From is_over on, nothing else is begun for it.
   if (!run->is_over) {
     run->why = report.status();
     const absl::Status status = Start(run);
@@ -195,9 +195,11 @@ void ConnectedEngine::End(const RunPtr& run, absl::StatusOr<GenerateReport> repo
 void ConnectedEngine::StopPreparing(const RunPtr& run) {
   std::optional<Unprepared> dropped;  // Ends behind the lock.
   TenantSessions::SessionPtr fetching;
+  uint64_t fetch = 0;
   {
     absl::MutexLock lock(&mutex_);
     fetching = run->fetching.lock();
+    fetch = run->fetch;
     if (const auto of_tenant = unprepared_.find(run->request.tenant);
         of_tenant != unprepared_.end()) {
       std::deque<Unprepared>& waiting = of_tenant->second;
@@ -210,7 +212,7 @@ void ConnectedEngine::StopPreparing(const RunPtr& run) {
       if (waiting.empty()) unprepared_.erase(of_tenant);
     }
   }
-  if (fetching != nullptr) CancelFetch(std::move(fetching), run->fetch);
+  if (fetching != nullptr) CancelFetch(std::move(fetching), fetch);
 }
 
 void ConnectedEngine::CancelFetch(TenantSessions::SessionPtr session, uint64_t fetch) {
