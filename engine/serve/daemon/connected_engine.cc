@@ -293,13 +293,14 @@ void ConnectedEngine::Prepare(const Unprepared& waiting) {
   }
   if (session.ok()) session = FindSession(run);
   run->session = session_;
+  const absl::Status found = session.status();
   {
     absl::MutexLock lock(&mutex_);
-    run->is_failed = !session.ok();
+    run->is_failed = !found.ok();
     if (run->is_over) return;
-    if (session.ok()) run->of_tenant = *std::move(session);
+    if (found.ok()) run->of_tenant = *std::move(session);
   }
-  if (!session.ok()) return waiting.done(session.status());
+  if (!found.ok()) return waiting.done(found);
   FetchPrompt(run, waiting.name_space, waiting.done);
 }
 
